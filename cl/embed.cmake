@@ -1,0 +1,13 @@
+# Writes OUT, a C file with the text of each of FILES, for cld_embedded_find (src/program.c).
+set(body "/* Made by cl/embed.cmake. */\n#include \"embedded.h\"\n\n")
+set(table "")
+foreach(file ${FILES})
+    get_filename_component(name ${file} NAME)
+    string(MAKE_C_IDENTIFIER ${name} id)
+    file(READ ${file} hex HEX)
+    string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
+    string(APPEND body "static const unsigned char ${id}[] = {${bytes}0};\n")
+    string(APPEND table "    {\"${name}\", (const char *)${id}, sizeof ${id} - 1},\n")
+endforeach()
+string(APPEND body "\nconst struct cld_embedded cld_embedded_files[] = {\n${table}    {0, 0, 0}};\n")
+file(WRITE ${OUT} "${body}")

@@ -1,0 +1,15 @@
+/* embedded.h - the kernel sources that the build put into the binary. Read-only, any thread. */
+#ifndef CLD_EMBEDDED_H
+#define CLD_EMBEDDED_H
+
+#include <stddef.h>
+
+struct cld_embedded {
+    const char *name; /* "gemm.cl" */
+    const char *text; /* NUL behind it */
+    size_t n_bytes;
+};
+
+extern const struct cld_embedded cld_embedded_files[]; /* ends with a NULL name */
+
+#endif
