@@ -12,6 +12,7 @@
 enum {
     MAX_ID = 1 << 24,       /* of a vocabulary; also bounds what a hostile file can make us allocate */
     CACHE_SLOTS = 1 << 16,  /* of 64 bytes: 4 MiB a thread */
+    MAYBE_BITS = 1 << 22,   /* 512 KiB, which stays in a core's cache as the table of pairs cannot */
     CACHED_BYTES = 30,
     CACHED_IDS = 8
 };
@@ -38,6 +39,7 @@ struct cld_bpe {
     size_t names_mask;
     struct merge *merges; /* open addressing over pairs */
     size_t merges_mask;
+    uint64_t *maybe; /* [MAYBE_BITS / 64] bit set: some pair with this hash can be merged */
     int32_t of_byte[256]; /* token of a single byte, or -1 */
     bool ignore_merges;   /* a word that is a token is taken as it is */
 };
@@ -122,9 +124,16 @@ int32_t cld_bpe_find(const struct cld_bpe *b, const char *token, size_t n)
     return b->names[name_slot(b, token, n)];
 }
 
-static struct merge *merge_slot(const struct cld_bpe *b, uint64_t pair)
+/* Most pairs asked for cannot be merged, and most of those are told by one bit. */
+static bool maybe_merged(const struct cld_bpe *b, uint64_t hash)
 {
-    size_t i = cld_mix64(pair) & b->merges_mask;
+    uint64_t bit = hash % MAYBE_BITS;
+    return b->maybe[bit / 64] >> bit % 64 & 1;
+}
+
+static struct merge *merge_slot(const struct cld_bpe *b, uint64_t pair, uint64_t hash)
+{
+    size_t i = hash & b->merges_mask;
     while (b->merges[i].pair != pair && b->merges[i].pair != UINT64_MAX)
         i = (i + 1) & b->merges_mask;
     return &b->merges[i];
@@ -177,6 +186,7 @@ void cld_bpe_free(struct cld_bpe *b)
     free(b->tokens);
     free(b->names);
     free(b->merges);
+    free(b->maybe);
     free(b);
 }
 
@@ -334,8 +344,9 @@ static enum cld_status read_merge(struct cld_bpe *b, const json_t *merge, size_t
                      id[0] < 0 ? part[0] : id[1] < 0 ? part[1] : both);
         goto done;
     }
-    uint64_t pair = pair_of(id[0], id[1]);
-    *merge_slot(b, pair) = (struct merge){pair, (uint32_t)index, id[2]}; /* the last one counts */
+    uint64_t pair = pair_of(id[0], id[1]), hash = cld_mix64(pair), bit = hash % MAYBE_BITS;
+    *merge_slot(b, pair, hash) = (struct merge){pair, (uint32_t)index, id[2]}; /* last one counts */
+    b->maybe[bit / 64] |= (uint64_t)1 << bit % 64;
 done:
     free(both);
     return s;
@@ -350,7 +361,8 @@ static enum cld_status read_merges(struct cld_bpe *b, const json_t *model, struc
     size_t n = json_array_size(merges);
     b->merges_mask = table_mask(n);
     b->merges = malloc((b->merges_mask + 1) * sizeof *b->merges);
-    if (!b->merges || n >= UINT32_MAX)
+    b->maybe = calloc(MAYBE_BITS / 64, sizeof *b->maybe);
+    if (!b->merges || !b->maybe || n >= UINT32_MAX)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu merges", n);
     for (size_t i = 0; i <= b->merges_mask; i++)
         b->merges[i].pair = UINT64_MAX;
@@ -466,7 +478,10 @@ static bool candidate_of(const struct cld_bpe *b, const struct symbol *symbols, 
                          uint32_t right, struct candidate *c)
 {
     uint64_t pair = pair_of(symbols[left].id, symbols[right].id);
-    const struct merge *m = merge_slot(b, pair);
+    uint64_t hash = cld_mix64(pair);
+    if (!maybe_merged(b, hash))
+        return false;
+    const struct merge *m = merge_slot(b, pair, hash);
     if (m->pair != pair)
         return false;
     *c = (struct candidate){(uint64_t)m->rank << 32 | left, pair, m->id};
