@@ -76,7 +76,7 @@ static void put_span(struct writer *w, size_t begin)
     if (!w->status)
         w->status = cld_grow(&c->spans, &c->cap_spans, c->n_spans + 1, sizeof *c->spans, w->err);
     if (!w->status)
-        c->spans[c->n_spans++] = (struct cld_span){begin, c->n_text};
+        c->spans[c->n_spans++] = (struct cld_chat_span){begin, c->n_text};
 }
 
 static struct cld_text strip_newlines(struct cld_text t, bool left, bool right)

@@ -35,7 +35,7 @@ const char *cld_chat_template_name(enum cld_chat_template t);
 enum cld_status cld_chat_template_of(const char *model_dir, enum cld_chat_template *out,
                                      struct cld_error *err);
 
-struct cld_span {
+struct cld_chat_span {
     size_t begin, end; /* bytes of the text */
 };
 
@@ -43,7 +43,7 @@ struct cld_span {
 struct cld_chat {
     char *text;
     size_t n_text, cap_text;
-    struct cld_span *spans; /* supervised, ascending */
+    struct cld_chat_span *spans; /* supervised, ascending */
     size_t n_spans, cap_spans;
 };
 void cld_chat_release(struct cld_chat *chat);
