@@ -270,8 +270,9 @@ void cld_chat_mask(const struct cld_chat *chat, const struct cld_tokens *tokens,
 
 /* ---- recognising a model's template ---- */
 
-/* SHA-256 of template texts that render as the built-in ones do, without tools: Qwen3 as of April 2025
- * and as revised in July, two plain ChatML loops (with and without a generation prompt), Llama 3. */
+/* SHA-256 of template texts that render as the built-in ones do, without tools: Qwen3 as of April
+ * 2025 and as revised in July, two plain ChatML loops (with and without a generation prompt), and
+ * Llama 3. */
 static const struct {
     const char *sha256;
     enum cld_chat_template t;
