@@ -97,13 +97,19 @@ const char *cld_ckptdir_path(const struct cld_ckptdir *d)
     return d->aside;
 }
 
+/* What stays behind is removed by a later prune. */
+static void remove_or_warn(const char *path)
+{
+    struct cld_error why = CLD_ERROR_INIT;
+    if (cld_dir_remove(path, &why))
+        cld_warn("%s", why.what);
+}
+
 void cld_ckptdir_abort(struct cld_ckptdir *d)
 {
-    struct cld_error ignored = CLD_ERROR_INIT;
     if (!d)
         return;
-    if (cld_dir_remove(d->aside, &ignored))
-        cld_warn("%s", ignored.what);
+    remove_or_warn(d->aside);
     ckptdir_free(d);
 }
 
@@ -192,20 +198,19 @@ static enum cld_status set_aside(const char *parent, const char *name, struct cl
     return s;
 }
 
-/* Puts d->aside in the place of an existing d->final. What was there is then at d->aside or d->old. */
+/* Puts d->aside in the place of an existing d->final, which is then at d->aside or d->old. */
 static enum cld_status replace(const struct cld_ckptdir *d, struct cld_error *err)
 {
     if (!renameat2(AT_FDCWD, d->aside, AT_FDCWD, d->final, RENAME_EXCHANGE))
         return CLD_OK;
-    if (errno != EINVAL && errno != ENOSYS)
-        return io_failed(err, "exchange", d->final);
-    /* NFS and others: two renames; repair() knows what to do if we die between them. */
+    /* NFS and others cannot: two renames; repair() knows what to do if we die between them. */
     if (rename(d->final, d->old))
         return io_failed(err, "rename", d->final);
     if (rename(d->aside, d->final)) {
         enum cld_status s = io_failed(err, "rename", d->aside);
         if (rename(d->old, d->final))
-            cld_warn("%s could not be put back: %s; it is at %s", d->final, strerror(errno), d->old);
+            cld_warn("%s could not be put back: %s; it is at %s", d->final, strerror(errno),
+                     d->old);
         return s;
     }
     return CLD_OK;
@@ -230,11 +235,15 @@ enum cld_status cld_ckptdir_commit(struct cld_ckptdir *d, struct cld_error *err)
         s = io_failed(err, "rename", d->aside);
         goto done;
     }
-    /* Only now may the replaced one go. */
-    if (!(s = cld_dir_sync(d->parent, err)))
-        s = cld_dir_remove(d->old, err);
+    if ((s = cld_dir_sync(d->parent, err))) {
+        ckptdir_free(d); /* not known to be durable: what was replaced must stay */
+        d = NULL;
+        goto done;
+    }
+    remove_or_warn(d->old);
 done:
-    cld_ckptdir_abort(d); /* d->aside is now what was replaced, or a failure's remains, or nothing */
+    /* d->aside is now what was replaced, or a failure's remains, or nothing. */
+    cld_ckptdir_abort(d);
     return s;
 }
 

@@ -1,19 +1,23 @@
 /* ckptdir.h - directories that appear whole or not at all, and the row of checkpoints step-N.
  *
- * Files are written into PARENT/NAME.tmp-PID; commit writes the manifest, fsyncs everything, renames
- * the directory to PARENT/NAME and fsyncs PARENT. Where NAME exists already, the two change places in
- * one step, so that at no moment is there no NAME; a file system that cannot do this keeps the old
- * one as NAME.old-PID for that moment, and the next _latest or _prune puts it back if need be.
+ * Files are written into PARENT/NAME.tmp-PID; commit writes the manifest, fsyncs everything,
+ * renames the directory to PARENT/NAME and fsyncs PARENT. Where NAME exists already, the two change
+ * places in one step, so that at no moment is there no NAME; a file system that cannot do this
+ * keeps the old one as NAME.old-PID for that moment, and the next _latest or _prune puts it back if
+ * need be.
  *
- * Checkpoints are named step-N (decimal, no leading zeros). What does not verify is never deleted:
- * it is skipped with a warning and, where asked, renamed to bad-step-N. `best` is a symbolic link.
+ * Checkpoints are named step-N (decimal, no leading zeros). The search for the newest deletes
+ * nothing: what does not verify is skipped with a warning and, where asked, renamed to bad-step-N.
+ * `best` is a symbolic link.
  *
- * Threads and processes: one thread at a time works on a PARENT, and one machine (PIDs of another
- * mean nothing here). _latest without set_bad_aside may be called beside a process that trains. */
+ * Threads and processes: one thread at a time works on a PARENT, on one machine (the PIDs of
+ * another mean nothing here), and does not prune while it has a directory open for writing. _latest
+ * without set_bad_aside may be called beside a process that trains. */
 #ifndef CLD_CKPTDIR_H
 #define CLD_CKPTDIR_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "error.h"

@@ -88,7 +88,7 @@ static void differ(struct differences *d, const char *name, const char *how)
     d->n++;
 }
 
-/* Compares one file with its entry. A failure here is one of reading or memory, not a difference. */
+/* Compares one file with its entry. Its failures are of reading or memory, not differences. */
 static enum cld_status check_file(struct differences *d, const char *dir, const char *name,
                                   uint64_t n_bytes, const char *sha256, struct cld_error *err)
 {

@@ -12,7 +12,7 @@
 #include "size.h"
 
 _Static_assert(sizeof(size_t) == 8, "sizes from files are kept in size_t");
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian, and so is memory");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files and memory alike");
 
 #define MAX_JSON_DEPTH 4
 /* A tensor's entry has at most 15 commas and opening brackets; the rest is for metadata. */
@@ -41,11 +41,11 @@ static const struct file_dtype {
     size_t bits;
     int ours; /* enum cld_dtype, or -1 */
 } file_dtypes[] = {
-    {"BF16", 16, CLD_BF16}, {"F16", 16, CLD_F16},   {"F32", 32, CLD_F32},   {"I32", 32, CLD_I32},
-    {"I64", 64, CLD_I64},   {"U8", 8, CLD_U8},      {"BOOL", 8, -1},        {"F4", 4, -1},
-    {"F6_E2M3", 6, -1},     {"F6_E3M2", 6, -1},     {"I8", 8, -1},          {"F8_E5M2", 8, -1},
-    {"F8_E4M3", 8, -1},     {"F8_E8M0", 8, -1},     {"F8_E4M3FNUZ", 8, -1}, {"F8_E5M2FNUZ", 8, -1},
-    {"I16", 16, -1},        {"U16", 16, -1},        {"U32", 32, -1},        {"F64", 64, -1},
+    {"BF16", 16, CLD_BF16}, {"F16", 16, CLD_F16}, {"F32", 32, CLD_F32},   {"I32", 32, CLD_I32},
+    {"I64", 64, CLD_I64},   {"U8", 8, CLD_U8},    {"BOOL", 8, -1},        {"F4", 4, -1},
+    {"F6_E2M3", 6, -1},     {"F6_E3M2", 6, -1},   {"I8", 8, -1},          {"F8_E5M2", 8, -1},
+    {"F8_E4M3", 8, -1},     {"F8_E8M0", 8, -1},   {"F8_E4M3FNUZ", 8, -1}, {"F8_E5M2FNUZ", 8, -1},
+    {"I16", 16, -1},        {"U16", 16, -1},      {"U32", 32, -1},        {"F64", 64, -1},
     {"U64", 64, -1},        {"C64", 64, -1},
 };
 
@@ -57,7 +57,7 @@ static const struct file_dtype *find_dtype(const char *name)
     return NULL;
 }
 
-/* Refuses a file because of one tensor; cut so that a long path and name leave room for the rest. */
+/* Refuses a file because of one tensor; a long path and name are cut to leave room for the rest. */
 static enum cld_status bad_tensor(struct cld_error *err, const char *path, const char *name,
                                   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 static enum cld_status bad_tensor(struct cld_error *err, const char *path, const char *name,
@@ -157,7 +157,8 @@ static enum cld_status measure(const char *path, struct cld_safetensor *t, size_
     }
     size_t n_bits = cld_mul(t->n_elems, bits);
     if (!cld_size_ok(n_bits))
-        return bad_tensor(err, path, t->name, "%zu elements of %zu bits overflow", t->n_elems, bits);
+        return bad_tensor(err, path, t->name, "%zu elements of %zu bits overflow", t->n_elems,
+                          bits);
     if (n_bits % 8)
         return bad_tensor(err, path, t->name, "%zu elements of %zu bits do not fill whole bytes",
                           t->n_elems, bits);
@@ -223,8 +224,8 @@ static enum cld_status take_tensor(const struct shard *shard, json_t *entry,
                           end, shard->data_bytes);
     if (end - begin != t->n_bytes)
         return bad_tensor(err, path, name,
-                          "data_offsets [%zu, %zu] hold %zu bytes, its shape and %s need %zu", begin,
-                          end, end - begin, t->dtype_name, t->n_bytes);
+                          "data_offsets [%zu, %zu] hold %zu bytes, its shape and %s need %zu",
+                          begin, end, end - begin, t->dtype_name, t->n_bytes);
     t->offset_bytes = shard->data_start + begin;
     return CLD_OK;
 }
@@ -344,7 +345,7 @@ static enum cld_status add_shard(struct cld_safetensors *st, size_t i, char *pat
     json_t *header = NULL, *entry;
     const char *name;
     uint64_t file_bytes;
-    size_t n_bytes, first = st->n_tensors;
+    size_t n_bytes = 0, first = st->n_tensors;
     *shard = (struct shard){.fd = -1, .path = path};
     st->n_shards = i + 1;
     if (!path)
@@ -453,10 +454,9 @@ static enum cld_status open_index(struct cld_safetensors *st, const char *path,
                                   struct cld_error *err)
 {
     char *text = NULL;
-    size_t n_bytes;
+    size_t n_bytes = 0;
     json_t *index = NULL;
-    enum cld_status s =
-        cld_file_read(path, CLD_SAFETENSORS_MAX_HEADER_BYTES, &text, &n_bytes, err);
+    enum cld_status s = cld_file_read(path, CLD_SAFETENSORS_MAX_HEADER_BYTES, &text, &n_bytes, err);
     if (s || (s = parse_object(path, text, n_bytes, &index, err)))
         goto done;
     json_t *weight_map = json_object_get(index, "weight_map");
@@ -680,7 +680,8 @@ enum cld_status cld_safetensors_read_rows(const struct cld_safetensors *st,
     if (!n_rows)
         return CLD_OK;
     size_t row_elems = t->n_elems / rows, row_bytes = t->n_bytes / rows;
-    uint64_t offset = t->offset_bytes + first_row * row_bytes; /* inside the file, checked at open */
+    /* Inside the file: checked at open. */
+    uint64_t offset = t->offset_bytes + first_row * row_bytes;
     if (as == t->dtype)
         return cld_file_read_at(shard->fd, shard->path, offset, to, n_rows * row_bytes, err);
     if (!(CLD_DTYPES_FLOAT & CLD_DTYPE_BIT(t->dtype)) || (as != CLD_F32 && as != CLD_BF16))

@@ -29,8 +29,8 @@ void cld_sha256_of(const void *bytes, size_t n_bytes, char hex[CLD_SHA256_HEX_BY
     cld_sha256_end(&h, hex);
 }
 
-enum cld_status cld_sha256_file(const char *path, char hex[CLD_SHA256_HEX_BYTES],
-                                uint64_t *n_bytes, struct cld_error *err)
+enum cld_status cld_sha256_file(const char *path, char hex[CLD_SHA256_HEX_BYTES], uint64_t *n_bytes,
+                                struct cld_error *err)
 {
     const size_t piece = 1u << 18;
     struct cld_sha256 h;

@@ -23,7 +23,7 @@ void cld_sha256_end(struct cld_sha256 *h, char hex[CLD_SHA256_HEX_BYTES]);
 void cld_sha256_of(const void *bytes, size_t n_bytes, char hex[CLD_SHA256_HEX_BYTES]);
 
 /* Of a regular file, in pieces; *n_bytes is what was hashed. CLD_E_INPUT if it cannot be read. */
-enum cld_status cld_sha256_file(const char *path, char hex[CLD_SHA256_HEX_BYTES],
-                                uint64_t *n_bytes, struct cld_error *err);
+enum cld_status cld_sha256_file(const char *path, char hex[CLD_SHA256_HEX_BYTES], uint64_t *n_bytes,
+                                struct cld_error *err);
 
 #endif
