@@ -1,0 +1,87 @@
+/* check.h - operations against double-precision references, on any device.
+ *
+ * A check makes inputs (from a seed, rounded to their storage), runs an operation, and compares with
+ * a reference that it computes itself in double. Outputs are poisoned before and have guard zones
+ * around them; every case runs twice and must give equal bits. `cldraft check-kernels` runs the table
+ * of all checks (check_table.c); tests run it on PoCL. Thread: the queue's owner. */
+#ifndef CLD_CHECK_H
+#define CLD_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "queue.h"
+#include "tensor.h"
+
+/* A tensor under test: device memory with guards, and its values on the host in double. */
+struct cld_check_tensor {
+    struct cld_tensor t;
+    double *value;  /* [n_rows * n_cols], of inputs: what the device holds, exactly */
+    bool output;
+};
+
+struct cld_check {
+    struct cld_queue *q;
+    uint64_t seed;
+    enum cld_dtype storage; /* of activations and weights in this run: F32 or BF16 */
+    FILE *out;              /* a line a case; NULL: only failures, to stderr */
+    size_t n_passed, n_failed;
+    /* the case at work */
+    char name[160];
+    struct cld_check_tensor *tensors;
+    size_t n_tensors, cap_tensors;
+    uint64_t n_random;
+    bool failed;
+    char why[240];
+};
+
+/* One operation of the table. `run` goes through its cases; it returns an error only when the
+ * device or memory fails, not when numbers are wrong. */
+struct cld_check_op {
+    const char *name; /* "rmsnorm" */
+    enum cld_status (*run)(struct cld_check *c, struct cld_error *err);
+};
+extern const struct cld_check_op cld_check_ops[]; /* ends with a NULL name */
+
+/* Begins a case: frees the tensors of the last one, sets the name (printf), restarts the inputs. */
+void cld_check_begin(struct cld_check *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* An input [n_rows, n_cols] of normal values times `scale`, and its exact host copy. The returned
+ * pointer stays valid until the next cld_check_begin (at most 64 tensors a case). */
+enum cld_status cld_check_input(struct cld_check *c, const char *name, enum cld_dtype type,
+                                size_t n_rows, size_t n_cols, double scale,
+                                struct cld_check_tensor **out, struct cld_error *err);
+/* The same with given values (rounded to the storage; `value` then holds the rounded ones). I32 too. */
+enum cld_status cld_check_values(struct cld_check *c, const char *name, enum cld_dtype type,
+                                 size_t n_rows, size_t n_cols, const double *values,
+                                 struct cld_check_tensor **out, struct cld_error *err);
+/* An output, poisoned with NaN (I32: a pattern), with guards around it. */
+enum cld_status cld_check_output(struct cld_check *c, const char *name, enum cld_dtype type,
+                                 size_t n_rows, size_t n_cols, struct cld_check_tensor **out,
+                                 struct cld_error *err);
+
+/* Reads the output back, looks at its guards and compares with want [n_rows * n_cols]:
+ * ||got - want|| / ||want|| <= rel (0/0 passes), and max |got - want| <= 8 * rel * max |want| when
+ * want is not all zero; non-finite never passes. A difference marks the case as failed. */
+enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_tensor *t,
+                                  const double *want, double rel, struct cld_error *err);
+
+/* Runs `body(c, arg, err)` (enqueues the operation), keeps a copy of every output, poisons, runs it
+ * again and demands equal bits. In-out tensors are restored in between. */
+enum cld_status cld_check_twice(struct cld_check *c,
+                                enum cld_status (*body)(struct cld_check *c, void *arg,
+                                                        struct cld_error *err),
+                                void *arg, struct cld_error *err);
+
+/* Marks the case as failed for another reason. */
+void cld_check_fail(struct cld_check *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Ends the case: prints its line and counts it. */
+void cld_check_end(struct cld_check *c);
+
+/* Frees what the last case held. */
+void cld_check_close(struct cld_check *c);
+
+#endif

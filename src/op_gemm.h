@@ -1,0 +1,42 @@
+/* op_gemm.h - matrix products on a device, behind one call.
+ *
+ * C = op(A) op(B) (+ bias) (+ R), accumulated in float, rounded once to C's storage:
+ *   NT: C[m,n] = A[m,k] B[n,k]^T      y = x W^T (W as in model files: [out, in])
+ *   NN: C[m,n] = A[m,k] B[k,n]        dx = dy W
+ *   TN: C[m,n] = A[k,m]^T B[k,n]      dW = dy^T x
+ * Sizes come from the tensors; any m, n, k (also 0: k = 0 gives bias + R). Operands are F32 or BF16
+ * in any mix; `ld` of each tensor is respected. The result is the same bits from run to run.
+ *
+ * Thread: the queue's owner. */
+#ifndef CLD_OP_GEMM_H
+#define CLD_OP_GEMM_H
+
+#include "queue.h"
+#include "tensor.h"
+
+enum cld_gemm_kind { CLD_GEMM_NT, CLD_GEMM_NN, CLD_GEMM_TN };
+
+/* AUTO takes the family of the device class. CLBLAST needs F32 everywhere and says so. */
+enum cld_gemm_backend { CLD_GEMM_AUTO, CLD_GEMM_PORTABLE, CLD_GEMM_CLBLAST };
+
+struct cld_gemm {
+    enum cld_gemm_kind kind;
+    enum cld_gemm_backend backend;
+    const struct cld_tensor *a, *b, *c;
+    const struct cld_tensor *bias;     /* [1, n] or NULL */
+    const struct cld_tensor *residual; /* R [m, n], may be C itself (accumulate); NULL: none */
+};
+
+/* Bytes of scratch that this product needs on this queue (0 is possible). Only shapes, types and
+ * kind are looked at; buffers may be missing. The plan takes the maximum over all products. */
+size_t cld_gemm_scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g);
+
+/* Enqueues the product. `scratch` holds at least cld_gemm_scratch_bytes and is free again for the
+ * next operation of the same queue. CLD_E_INTERNAL with all shapes if they do not fit together. */
+enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct cld_buf *scratch,
+                         struct cld_error *err);
+
+/* "portable (cpu, 12x32 register blocks)": what AUTO means on this queue, for logs. */
+const char *cld_gemm_backend_name(const struct cld_queue *q, enum cld_gemm_backend b);
+
+#endif

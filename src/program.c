@@ -1,0 +1,347 @@
+/* program.c - kernel variants: embedded source, build options, build, launch. */
+#include "queue_private.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cl_error.h"
+#include "embedded.h"
+#include "file.h"
+#include "log.h"
+#include "size.h"
+
+/* Compilers of several vendors are not thread-safe, so one build at a time in the whole process. */
+static pthread_mutex_t build_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static const struct cld_embedded *find_embedded(const char *name, size_t n)
+{
+    for (const struct cld_embedded *e = cld_embedded_files; e->name; e++)
+        if (!strncmp(e->name, name, n) && !e->name[n])
+            return e;
+    return NULL;
+}
+
+/* Appends the text of `e` with its `#include "x.clh"` lines replaced by the files: drivers look for
+ * includes in directories, and there are none at run time. #line keeps messages true. */
+static bool append_expanded(FILE *to, const struct cld_embedded *e, int depth)
+{
+    static const char directive[] = "#include \"";
+    size_t line = 1;
+    if (depth > 4)
+        return false;
+    for (const char *at = e->text; *at; line++) {
+        size_t n = strcspn(at, "\n");
+        if (!strncmp(at, directive, sizeof directive - 1)) {
+            const char *name = at + sizeof directive - 1;
+            const struct cld_embedded *inner = find_embedded(name, strcspn(name, "\"\n"));
+            if (!inner || !append_expanded(to, inner, depth + 1))
+                return false;
+            fprintf(to, "\n#line %zu\n", line + 1);
+        } else {
+            fwrite(at, 1, n, to);
+            fputc('\n', to);
+        }
+        at += n + (at[n] == '\n');
+    }
+    return true;
+}
+
+static enum cld_status load_source(const char *file, char **out, size_t *n_bytes,
+                                   struct cld_error *err)
+{
+    const struct cld_embedded *e = find_embedded(file, strlen(file));
+    *out = NULL;
+    if (!e)
+        return cld_fail(err, CLD_E_INTERNAL, "", "no kernel file '%s' in this binary", file);
+    FILE *f = open_memstream(out, n_bytes);
+    bool ok = f && append_expanded(f, e, 0);
+    if (f && fclose(f))
+        ok = false;
+    if (ok)
+        return CLD_OK;
+    free(*out);
+    *out = NULL;
+    return cld_fail(err, CLD_E_INTERNAL, "", "kernel file '%s': an include is missing", file);
+}
+
+static enum cld_status fail_build(struct cld_queue *q, cl_program p, int code, const char *key,
+                                  struct cld_error *err)
+{
+    size_t n = 0;
+    clGetProgramBuildInfo(p, q->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n);
+    char *log = calloc(1, n + 1);
+    if (log && n)
+        clGetProgramBuildInfo(p, q->id, CL_PROGRAM_BUILD_LOG, n, log, NULL);
+    if (log && *log)
+        cld_warn("build log of %s:\n%.1500s", key, log);
+    cld_cl_fail(err, code, "%s: build of %s failed: %.300s", q->name, key, log ? log : "");
+    free(log);
+    return err->status;
+}
+
+static enum cld_status build(struct cld_queue *q, const char *file, const char *key,
+                             const char *options, cl_program *out, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    char *source = NULL;
+    size_t n_bytes = 0;
+    int code = CL_SUCCESS;
+    cl_program p = NULL;
+    if ((s = load_source(file, &source, &n_bytes, err)))
+        return s;
+    double asked = cld_now_ms();
+    pthread_mutex_lock(&build_lock);
+    double begun = cld_now_ms();
+    p = clCreateProgramWithSource(q->context, 1, (const char **)(uintptr_t)&source, &n_bytes, &code);
+    if (code == CL_SUCCESS) {
+        code = clBuildProgram(p, 1, &q->id, options, NULL, NULL);
+        if (code != CL_SUCCESS)
+            s = fail_build(q, p, code, key, err);
+    } else {
+        s = cld_cl_fail(err, code, "%s: cannot make a program of %s", q->name, key);
+    }
+    double ended = cld_now_ms();
+    pthread_mutex_unlock(&build_lock);
+    q->counts.n_builds++;
+    q->counts.build_ms += ended - begun;
+    q->counts.build_wait_ms += begun - asked;
+    cld_debug("%s: built %s in %.0f ms (waited %.0f ms for the lock)", q->name, key, ended - begun,
+              begun - asked);
+    free(source);
+    if (s && p)
+        clReleaseProgram(p);
+    else
+        *out = p;
+    return s;
+}
+
+static enum cld_status get_program(struct cld_queue *q, const struct cld_kernel_spec *spec,
+                                   struct cld_program **out, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_program *p = NULL;
+    char *options = cld_format("-cl-std=CL1.2 -DCLD_CPU=%d %s", q->device.class == CLD_CLASS_CPU,
+                               spec->options ? spec->options : "");
+    char *key = cld_format("%s %s", spec->file, options);
+    if (!options || !key) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "no memory to build %s", spec->file);
+        goto done;
+    }
+    for (p = q->programs; p && strcmp(p->key, key); p = p->next)
+        ;
+    if (p) {
+        *out = p;
+        goto done;
+    }
+    if (!(p = calloc(1, sizeof *p))) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "no memory to build %s", spec->file);
+        goto done;
+    }
+    if ((s = build(q, spec->file, key, options, &p->program, err))) {
+        free(p);
+        goto done;
+    }
+    p->key = key;
+    key = NULL;
+    p->next = q->programs;
+    q->programs = p;
+    *out = p;
+done:
+    free(options);
+    free(key);
+    return s;
+}
+
+enum cld_status cld_kernel_get(struct cld_queue *q, const struct cld_kernel_spec *spec,
+                               struct cld_kernel **out, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    int code = CL_SUCCESS;
+    struct cld_kernel *k = NULL;
+    struct cld_program *p = NULL;
+    char key[384];
+    *out = NULL;
+    cld_queue_check_owner(q, "cld_kernel_get");
+    snprintf(key, sizeof key, "%s:%s %s local=%zu", spec->file, spec->name,
+             spec->options ? spec->options : "", spec->local);
+    for (k = q->kernels; k; k = k->next)
+        if (!strcmp(k->key, key)) {
+            *out = k;
+            return CLD_OK;
+        }
+    if (q->sealed)
+        return cld_fail(err, CLD_E_DEVICE, "the warm-up of this worker missed it; report it",
+                        "%s: kernel variant %s was not built before the run began (thread %s)",
+                        q->name, key, cld_log_current_thread());
+    if ((s = get_program(q, spec, &p, err)))
+        return s;
+    k = calloc(1, sizeof *k);
+    if (!k || !(k->key = cld_format("%s", key))) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for kernel %s", key);
+        goto done;
+    }
+    k->kernel = clCreateKernel(p->program, spec->name, &code);
+    if (code != CL_SUCCESS) {
+        k->kernel = NULL;
+        s = cld_cl_fail(err, code, "%s: no kernel %s in %s", q->name, spec->name, spec->file);
+        goto done;
+    }
+    k->local = spec->local ? spec->local : 1;
+    k->next = q->kernels;
+    q->kernels = k;
+    q->counts.n_kernels++;
+    *out = k;
+    k = NULL;
+done:
+    if (k)
+        free(k->key);
+    free(k);
+    return s;
+}
+
+void cld_programs_free(struct cld_queue *q)
+{
+    for (struct cld_kernel *k; (k = q->kernels);) {
+        q->kernels = k->next;
+        clReleaseKernel(k->kernel);
+        free(k->key);
+        free(k);
+    }
+    for (struct cld_program *p; (p = q->programs);) {
+        q->programs = p->next;
+        clReleaseProgram(p->program);
+        free(p->key);
+        free(p);
+    }
+}
+
+static enum cld_status set_arg(struct cld_kernel *k, size_t i, const struct cld_arg *a,
+                               struct cld_error *err)
+{
+    static const cl_mem none = NULL;
+    size_t n = 0;
+    const void *at = NULL;
+    switch (a->kind) {
+    case CLD_ARG_BUF:
+        n = sizeof(cl_mem);
+        at = a->buf ? &a->buf->mem : &none;
+        break;
+    case CLD_ARG_I32:
+        n = sizeof a->i;
+        at = &a->i;
+        break;
+    case CLD_ARG_U64:
+        n = sizeof a->u;
+        at = &a->u;
+        break;
+    case CLD_ARG_F32:
+        n = sizeof a->f;
+        at = &a->f;
+        break;
+    case CLD_ARG_LOCAL:
+        n = (size_t)a->u;
+        break;
+    }
+    int code = clSetKernelArg(k->kernel, (cl_uint)i, n, at);
+    return code == CL_SUCCESS ? CLD_OK : cld_cl_fail(err, code, "argument %zu of %s", i, k->key);
+}
+
+/* Groups that run. Kernels loop over their work, so this is a choice of ours: on a CPU a fixed
+ * number that fills the cores evenly, on a GPU one group a piece up to a cap. Where a driver minds
+ * growing grids the number is a constant. */
+static size_t grid_groups(const struct cld_queue *q, size_t n_groups)
+{
+    if (q->device.class == CLD_CLASS_CPU || q->device.quirks & CLD_QUIRK_FIXED_GRID)
+        return 16 * q->device.n_compute_units;
+    return cld_min(n_groups, (size_t)1 << 20);
+}
+
+static enum cld_status keep_event(struct cld_queue *q, struct cld_kernel *k, cl_event e,
+                                  struct cld_error *err)
+{
+    if (q->n_events == q->cap_events) {
+        size_t cap = cld_max(256, cld_mul(2, q->cap_events));
+        struct timed_event *grown = realloc(q->events, cld_mul(cap, sizeof *grown));
+        if (!grown) {
+            clReleaseEvent(e);
+            return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu timing events", cap);
+        }
+        q->events = grown;
+        q->cap_events = cap;
+    }
+    q->events[q->n_events++] = (struct timed_event){e, k};
+    return CLD_OK;
+}
+
+enum cld_status cld_launch(struct cld_queue *q, struct cld_kernel *k, size_t n_groups,
+                           const struct cld_arg *args, size_t n_args, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    cl_event event = NULL;
+    cld_queue_check_owner(q, "cld_launch");
+    if (!n_groups)
+        return CLD_OK;
+    for (size_t i = 0; i < n_args; i++)
+        if ((s = set_arg(k, i, &args[i], err)))
+            return s;
+    size_t global = cld_mul(grid_groups(q, n_groups), k->local);
+    int code = clEnqueueNDRangeKernel(q->queue, k->kernel, 1, NULL, &global, &k->local, 0, NULL,
+                                      q->profile ? &event : NULL);
+    if (code != CL_SUCCESS)
+        return cld_cl_fail(err, code, "%s: launch of %s (%zu items, groups of %zu)", q->name, k->key,
+                           global, k->local);
+    q->counts.n_launches++;
+    return q->profile ? keep_event(q, k, event, err) : CLD_OK;
+}
+
+enum cld_status cld_run(struct cld_queue *q, const struct cld_kernel_spec *spec, size_t n_groups,
+                        const struct cld_arg *args, size_t n_args, struct cld_error *err)
+{
+    struct cld_kernel *k = NULL;
+    enum cld_status s = cld_kernel_get(q, spec, &k, err);
+    return s ? s : cld_launch(q, k, n_groups, args, n_args, err);
+}
+
+static void collect_events(struct cld_queue *q)
+{
+    for (size_t i = 0; i < q->n_events; i++) {
+        cl_ulong from = 0, to = 0;
+        clGetEventProfilingInfo(q->events[i].event, CL_PROFILING_COMMAND_START, sizeof from, &from,
+                                NULL);
+        clGetEventProfilingInfo(q->events[i].event, CL_PROFILING_COMMAND_END, sizeof to, &to, NULL);
+        q->events[i].kernel->n_timed++;
+        q->events[i].kernel->ms += (double)(to - from) * 1e-6;
+        clReleaseEvent(q->events[i].event);
+    }
+    q->n_events = 0;
+}
+
+enum cld_status cld_queue_times(struct cld_queue *q, struct cld_kernel_time **out, size_t *n,
+                                struct cld_error *err)
+{
+    enum cld_status s = cld_queue_finish(q, err);
+    *out = NULL;
+    *n = 0;
+    if (s)
+        return s;
+    collect_events(q);
+    struct cld_kernel_time *t = calloc(q->counts.n_kernels + 1, sizeof *t);
+    if (!t)
+        return cld_fail(err, CLD_E_MEMORY, "", "no memory for kernel times");
+    for (struct cld_kernel *k = q->kernels; k; k = k->next)
+        if (k->n_timed)
+            t[(*n)++] = (struct cld_kernel_time){k->key, k->n_timed, k->ms};
+    *out = t;
+    return CLD_OK;
+}
+
+void cld_queue_times_reset(struct cld_queue *q)
+{
+    collect_events(q);
+    for (struct cld_kernel *k = q->kernels; k; k = k->next) {
+        k->n_timed = 0;
+        k->ms = 0;
+    }
+}

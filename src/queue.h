@@ -1,0 +1,150 @@
+/* queue.h - one worker's OpenCL world: a context, an in-order queue, the kernels built for it and
+ * the ledger of its buffers.
+ *
+ * Thread: the thread that opens a queue owns it, and everything made from it (buffers, kernels), and
+ * no other thread may touch them. Debug builds check each call and abort with both thread names.
+ * Queues of different threads share nothing but the process-wide build lock. */
+#ifndef CLD_QUEUE_H
+#define CLD_QUEUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device.h"
+#include "error.h"
+
+struct cld_queue;
+struct cld_buf;
+struct cld_kernel;
+
+struct cld_queue_options {
+    const char *name;    /* in messages: "drafter 0"; copied */
+    size_t budget_bytes; /* the ledger refuses to pass this; 0: the device's memory */
+    bool profile;        /* time every kernel by events (benchmarks: it costs launch time) */
+};
+
+enum cld_status cld_queue_open(const struct cld_device_info *device,
+                               const struct cld_queue_options *options, struct cld_queue **out,
+                               struct cld_error *err);
+/* Waits for the device, then frees kernels, buffers still in the ledger, queue and context. */
+void cld_queue_close(struct cld_queue *q);
+
+const struct cld_device_info *cld_queue_device(const struct cld_queue *q);
+const char *cld_queue_name(const struct cld_queue *q);
+static inline enum cld_device_class cld_queue_class(const struct cld_queue *q)
+{
+    return cld_queue_device(q)->class;
+}
+
+/* Waits until everything enqueued is done. A fault of an earlier kernel shows up here. */
+enum cld_status cld_queue_finish(struct cld_queue *q, struct cld_error *err);
+/* Sends what was enqueued to the device without waiting. */
+enum cld_status cld_queue_flush(struct cld_queue *q, struct cld_error *err);
+
+/* Ends the warm-up: from now on asking for a kernel variant that was not built, or for a new
+ * buffer, is an error that names it. */
+void cld_queue_seal(struct cld_queue *q);
+bool cld_queue_sealed(const struct cld_queue *q);
+
+/* Counters since the queue was opened; tests assert on them. */
+struct cld_queue_counts {
+    size_t n_builds;      /* programs compiled */
+    size_t n_kernels;     /* kernel objects made */
+    size_t n_buffers;     /* buffers created */
+    size_t n_launches;    /* kernels enqueued */
+    double build_ms;      /* inside the compiler */
+    double build_wait_ms; /* waiting for the build lock */
+};
+struct cld_queue_counts cld_queue_counts(const struct cld_queue *q);
+
+/* --- memory (memory.c) ------------------------------------------------------------------------ */
+
+/* A named device buffer. Its bytes are zeroed by a touch on the device, because some drivers create
+ * anything and fail at first use. Freed by cld_buf_free or with the queue.
+ * CLD_E_MEMORY names the buffer, what the ledger holds and the budget. */
+enum cld_status cld_buf_create(struct cld_queue *q, const char *name, size_t n_bytes,
+                               struct cld_buf **out, struct cld_error *err);
+
+/* A part of another buffer with a name of its own; `offset_bytes` must be a multiple of
+ * cld_buf_align(q). It adds nothing to the ledger and is freed before its parent. */
+enum cld_status cld_buf_view(struct cld_buf *parent, const char *name, size_t offset_bytes,
+                             size_t n_bytes, struct cld_buf **out, struct cld_error *err);
+size_t cld_buf_align(const struct cld_queue *q);
+
+void cld_buf_free(struct cld_buf *b); /* NULL is fine */
+size_t cld_buf_bytes(const struct cld_buf *b);
+const char *cld_buf_name(const struct cld_buf *b);
+
+/* Blocking copies between host and device; bounds are checked. */
+enum cld_status cld_buf_write(struct cld_buf *b, size_t offset_bytes, const void *from,
+                              size_t n_bytes, struct cld_error *err);
+enum cld_status cld_buf_read(const struct cld_buf *b, size_t offset_bytes, void *to,
+                             size_t n_bytes, struct cld_error *err);
+/* Enqueued: fills with a repeated 4-byte pattern (n_bytes a multiple of 4), or copies. */
+enum cld_status cld_buf_fill(struct cld_buf *b, size_t offset_bytes, size_t n_bytes,
+                             uint32_t pattern, struct cld_error *err);
+enum cld_status cld_buf_copy(const struct cld_buf *from, size_t from_offset_bytes,
+                             struct cld_buf *to, size_t to_offset_bytes, size_t n_bytes,
+                             struct cld_error *err);
+
+/* The ledger: bytes held now, the most held at once, and the budget. */
+size_t cld_queue_held_bytes(const struct cld_queue *q);
+size_t cld_queue_peak_bytes(const struct cld_queue *q);
+size_t cld_queue_budget_bytes(const struct cld_queue *q);
+
+/* --- programs and launches (program.c) -------------------------------------------------------- */
+
+/* A kernel variant: one kernel of one embedded file with build options.
+ * All kernels are one-dimensional: work-group g of G takes its share of n pieces of work (the
+ * macros in cl/common.clh), so the grid never depends on the problem where a driver minds. */
+struct cld_kernel_spec {
+    const char *file;    /* "gemm_cpu.cl" */
+    const char *name;    /* "gemm_cpu" */
+    const char *options; /* "-DMR=12 -DA=bf16"; the device class and language are added */
+    size_t local;        /* work-items in a group; 1 on the CPU family */
+};
+
+/* The variant, built on first use (by this thread, under the process-wide build lock) and kept by
+ * the queue. CLD_E_DEVICE with the build log, or, after cld_queue_seal, naming the variant that the
+ * warm-up left out. *out is borrowed from the queue. */
+enum cld_status cld_kernel_get(struct cld_queue *q, const struct cld_kernel_spec *spec,
+                               struct cld_kernel **out, struct cld_error *err);
+
+enum cld_arg_kind { CLD_ARG_BUF, CLD_ARG_I32, CLD_ARG_U64, CLD_ARG_F32, CLD_ARG_LOCAL };
+struct cld_arg {
+    enum cld_arg_kind kind;
+    const struct cld_buf *buf; /* NULL passes a null pointer */
+    uint64_t u;
+    int32_t i;
+    float f;
+};
+#define CLD_BUF(b)   ((struct cld_arg){.kind = CLD_ARG_BUF, .buf = (b)})
+#define CLD_I32(v)   ((struct cld_arg){.kind = CLD_ARG_I32, .i = (int32_t)(v)})  /* int */
+#define CLD_U64(v)   ((struct cld_arg){.kind = CLD_ARG_U64, .u = (uint64_t)(v)}) /* ulong */
+#define CLD_FLOAT(v) ((struct cld_arg){.kind = CLD_ARG_F32, .f = (float)(v)})    /* float */
+#define CLD_LOCAL(n) ((struct cld_arg){.kind = CLD_ARG_LOCAL, .u = (uint64_t)(n)}) /* __local, bytes */
+
+/* Enqueues one kernel over n_groups pieces of work (one a work-group; fewer groups may run and loop).
+ * n_groups = 0 enqueues nothing. */
+enum cld_status cld_launch(struct cld_queue *q, struct cld_kernel *k, size_t n_groups,
+                           const struct cld_arg *args, size_t n_args, struct cld_error *err);
+
+/* Builds where needed and launches. */
+#define CLD_RUN(q, spec, n_groups, err, ...)                                                      \
+    cld_run((q), (spec), (n_groups), (const struct cld_arg[]){__VA_ARGS__},                       \
+            sizeof((const struct cld_arg[]){__VA_ARGS__}) / sizeof(struct cld_arg), (err))
+enum cld_status cld_run(struct cld_queue *q, const struct cld_kernel_spec *spec, size_t n_groups,
+                        const struct cld_arg *args, size_t n_args, struct cld_error *err);
+
+/* With options.profile: time spent by kernel since the last reset (waits for the device). */
+struct cld_kernel_time {
+    const char *name; /* kernel name and options, borrowed from the queue */
+    size_t n;
+    double ms;
+};
+enum cld_status cld_queue_times(struct cld_queue *q, struct cld_kernel_time **out, size_t *n,
+                                struct cld_error *err); /* *out is freed by the caller */
+void cld_queue_times_reset(struct cld_queue *q);
+
+#endif
