@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "attention_backend.h"
 #include "error.h"
 #include "log.h"
 
@@ -30,7 +31,6 @@ enum cld_schedule {
     CLD_SCHEDULE_WSD,
     CLD_SCHEDULE_CONSTANT
 };
-enum cld_attention_backend { CLD_ATTENTION_SPARSE, CLD_ATTENTION_DENSE };
 enum cld_program_source { CLD_PROGRAM_AUTO, CLD_PROGRAM_SOURCE };
 enum cld_precision { CLD_PRECISION_BF16, CLD_PRECISION_FP32 };
 enum cld_bench_what {

@@ -6,6 +6,7 @@
 
 #include "ops.h"
 #include "random.h"
+#include "tensor_io.h"
 
 enum cld_status cld_drafter_prepare(struct cld_drafter *d, struct cld_error *err)
 {
@@ -68,38 +69,16 @@ enum cld_status cld_drafter_init(struct cld_drafter *d, uint64_t seed, double st
 enum cld_status cld_drafter_set(struct cld_drafter *d, const struct cld_param *p, const float *from,
                                 struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
     struct cld_tensor t = part_of(master_of(d), p);
-    size_t n = cld_mul(p->n_rows, p->n_cols), elem_bytes = cld_dtype_bytes(t.type);
-    if (t.type == CLD_F32) {
-        s = cld_buf_write(t.buf, t.offset * elem_bytes, from, n * elem_bytes, err);
-        return s ? s : round_weight(d, p, err);
-    }
-    uint16_t *rounded = malloc(n * elem_bytes);
-    if (!rounded)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %s", p->name);
-    for (size_t i = 0; i < n; i++)
-        rounded[i] = cld_f32_to_bf16(from[i]);
-    s = cld_buf_write(t.buf, t.offset * elem_bytes, rounded, n * elem_bytes, err);
-    free(rounded);
-    return s;
+    enum cld_status s = cld_tensor_write(&t, 0, t.n_rows, from, err);
+    return s ? s : round_weight(d, p, err);
 }
 
 enum cld_status cld_drafter_get(const struct cld_drafter *d, const struct cld_param *p, float *to,
                                 struct cld_error *err)
 {
     struct cld_tensor t = part_of(master_of(d), p);
-    size_t n = cld_mul(p->n_rows, p->n_cols), elem_bytes = cld_dtype_bytes(t.type);
-    if (t.type == CLD_F32)
-        return cld_buf_read(t.buf, t.offset * elem_bytes, to, n * elem_bytes, err);
-    uint16_t *stored = malloc(n * elem_bytes);
-    if (!stored)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %s", p->name);
-    enum cld_status s = cld_buf_read(t.buf, t.offset * elem_bytes, stored, n * elem_bytes, err);
-    for (size_t i = 0; i < n && !s; i++)
-        to[i] = cld_bf16_to_f32(stored[i]);
-    free(stored);
-    return s;
+    return cld_tensor_read(&t, 0, t.n_rows, to, err);
 }
 
 static struct cld_graph_run run_of(struct cld_drafter *d)
