@@ -159,7 +159,8 @@ static enum cld_status unknown_option(const struct cld_args *a, const char *type
         snprintf(best, sizeof best, "--%s", near.best);
         near.best = best;
     }
-    snprintf(name, sizeof name, "'cldraft %s --help' lists all", a->command ? a->command->name : "");
+    snprintf(name, sizeof name, "'cldraft %s --help' lists all",
+             a->command ? a->command->name : "");
     cld_nearest_hint(&near, a->command ? name : "'cldraft --help' lists all", hint, sizeof hint);
     return cld_fail(err, CLD_E_USAGE, hint, "unknown option '--%.*s'%s%s",
                     (int)cld_min(n, 200), typed, a->command ? " of " : "",

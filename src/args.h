@@ -16,7 +16,7 @@ void cld_args_free(struct cld_args *a); /* NULL-safe */
 
 enum cld_args_wish { CLD_ARGS_RUN, CLD_ARGS_HELP, CLD_ARGS_VERSION };
 
-/* What main is to do: run the command, or print help (of the command if one was named) or version. */
+/* What main is to do: run the command, print help (of the command if there is one) or version. */
 enum cld_args_wish cld_args_wish(const struct cld_args *a);
 bool cld_args_has_command(const struct cld_args *a);
 enum cld_command_id cld_args_command(const struct cld_args *a); /* only if it has one */

@@ -37,7 +37,7 @@ static void write_options(const struct cld_option *const *options, FILE *to)
     char text[96];
     for (size_t i = 0; options[i]; i++) {
         option_text(options[i], text, sizeof text);
-        fprintf(to, "  %-28s %s\n", text, options[i]->help);
+        fprintf(to, "  %-24s %s\n", text, options[i]->help);
     }
 }
 
@@ -62,12 +62,11 @@ void cld_args_write_usage(FILE *to)
     for (const struct cld_command *c = cld_commands; c->name; c++) {
         char text[64];
         snprintf(text, sizeof text, "%s %s", c->name, c->arguments);
-        fprintf(to, "  %-28s %s\n", text, c->summary);
+        fprintf(to, "  %-30s %s\n", text, c->summary);
     }
     fputs("\noptions of all commands:\n", to);
     write_options(cld_global_options, to);
-    fputs("\n'cldraft COMMAND --help' tells more. stdout is for what was asked, stderr for progress.\n",
-          to);
+    fputs("\n'cldraft COMMAND --help' tells more, 'cldraft help config' explains CONFIG.\n", to);
 }
 
 static void write_options_markdown(const struct cld_option *const *options, FILE *to)
@@ -83,8 +82,8 @@ void cld_args_write_markdown(FILE *to)
 {
     fputs("# Commands\n\n"
           "`cldraft COMMAND [ARGUMENTS] [OPTIONS]`. Options stand anywhere behind the command, as\n"
-          "`--name value` or `--name=value`; `--` ends them. stdout is for what was asked, stderr for\n"
-          "progress. Exit codes: [exit-codes.md](exit-codes.md). This page is generated\n"
+          "`--name value` or `--name=value`; `--` ends them. stdout is for what was asked, stderr\n"
+          "for progress. Exit codes: [exit-codes.md](exit-codes.md). This page is generated\n"
           "(`cldraft help --markdown commands`).\n\nOptions of all commands:\n\n",
           to);
     write_options_markdown(cld_global_options, to);
@@ -117,8 +116,8 @@ void cld_args_write_exit_codes(FILE *to)
         {CLD_E_INTERRUPTED, "stopped by a signal, after a checkpoint was written"},
     };
     fputs("# Exit codes\n\n"
-          "Every error says on stderr what failed, with which numbers, and below it what to do. This\n"
-          "page is generated (`cldraft help --markdown exit-codes`).\n\n"
+          "Every error says on stderr what failed, with which numbers, and below it what to do.\n"
+          "This page is generated (`cldraft help --markdown exit-codes`).\n\n"
           "| code | name | meaning |\n| ---: | --- | --- |\n",
           to);
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)

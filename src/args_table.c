@@ -16,13 +16,12 @@ const struct cld_option *const cld_global_options[] = {&help, &version, &verbose
 static const struct cld_option json = {.name = "json", .help = "print JSON"};
 static const struct cld_option set = {
     .name = "set", .value = "S.K=V", .repeats = true,
-    .help = "set key K of section S to V, whatever the file says; the last one of a key wins"};
+    .help = "set key K of section S; wins over the file, the last one wins"};
 static const struct cld_option resume = {
     .name = "resume", .value = "DIR",
-    .help = "go on from a checkpoint directory, or from the newest one of a run directory"};
+    .help = "go on from a checkpoint, or from the newest one of a run directory"};
 static const struct cld_option print_config = {
-    .name = "print-config", .help = "print the resolved configuration with the origin of each "
-                                    "value, and stop"};
+    .name = "print-config", .help = "print every value and where it is from, then stop"};
 static const struct cld_option watch = {.name = "watch", .help = "print again at every change"};
 static const struct cld_option drafter = {
     .name = "drafter", .value = "DIR", .needed = true,
@@ -53,8 +52,8 @@ const struct cld_command cld_commands[] = {
     [CLD_CMD_DEVICES] = {"devices", "", 0, 0, "show OpenCL platforms and devices",
                          "Limits, extensions and what was found to work, as a tree.", {&json}},
     [CLD_CMD_PLAN] = {"plan", "CONFIG", 1, 1, "show the memory that a run needs",
-                      "Every buffer of each worker, their sum and the budget. Reads no weights. Ends "
-                      "with 0 if the run fits, with 5 and what would fit if not.",
+                      "Every buffer of each worker, their sum and the budget. Reads no weights. "
+                      "Ends with 0 if the run fits, with 5 and what would fit if not.",
                       {&set}},
     [CLD_CMD_TRAIN] = {"train", "CONFIG", 1, 1, "train a drafter",
                        "SIGINT or SIGTERM once: finish the step, write a checkpoint, end with 130. "
@@ -77,8 +76,8 @@ const struct cld_command cld_commands[] = {
     [CLD_CMD_BENCH] = {"bench", "CONFIG", 1, 1, "measure operations and training steps",
                        "Section [bench] of the configuration says what.", {&format, &device, &set}},
     [CLD_CMD_HELP] = {"help", "[TOPIC]", 0, 1, "explain a topic",
-                      "Topics: config (all keys of the configuration), commands, exit-codes, or the "
-                      "name of a command.",
+                      "Topics: config (all keys of the configuration), commands, exit-codes, or "
+                      "the name of a command.",
                       {&markdown}},
     {.name = NULL},
 };

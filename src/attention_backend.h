@@ -1,6 +1,5 @@
-/* attention_backend.h - the two ways to compute attention: what the configuration names and the
- * operation does. Sparse visits the tiles that the anchors list and never stores scores; dense
- * stores all scores and is an oracle and an explicit setting. */
+/* attention_backend.h - the attentions there are: named in the configuration, chosen by op_attention.
+ * Both sides are layers of their own, so the enum has a header of its own. */
 #ifndef CLD_ATTENTION_BACKEND_H
 #define CLD_ATTENTION_BACKEND_H
 

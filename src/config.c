@@ -210,7 +210,7 @@ enum cld_status cld_config_text(const struct cld_config *cfg, char **out, struct
     FILE *to = open_memstream(out, &n_bytes);
     if (!to)
         return cld_fail(err, CLD_E_MEMORY, "", "no memory for the configuration's text");
-    fprintf(to, "# The configuration as cldraft %s read it. A comment tells where a value is from.\n",
+    fprintf(to, "# The configuration as cldraft %s read it, and where each value is from.\n",
             CLD_VERSION);
     for (const struct cld_config_key *k = cld_config_keys; k->section && !s; k++) {
         char origin[4096], *value = value_text(cfg, k);

@@ -2,8 +2,8 @@
  * bound to a plain struct, so that code reads cfg->train.learning_rate.
  *
  * One table (config_table.c) holds every key: type, range, default, help. From it come parsing,
- * `--print-config`, help and docs/config.md. Fields have the name of their key. Where a key may stay
- * open ("the target's", "none", "auto") the field holds the value that its comment gives.
+ * `--print-config`, help and docs/config.md. Fields have the name of their key. Where a key may
+ * stay open ("the target's", "none", "auto") the field holds the value that its comment gives.
  *
  * Paths in the file are relative to the current directory, not to the file.
  *
@@ -18,11 +18,17 @@
 #include <stdio.h>
 
 #include "attention_backend.h"
+#include "dtype.h"
 #include "error.h"
 #include "log.h"
 
 /* The order of the names in config_table.c is the order here (test_config checks it). */
-enum cld_template { CLD_TEMPLATE_NONE, CLD_TEMPLATE_CHATML, CLD_TEMPLATE_QWEN3, CLD_TEMPLATE_LLAMA3 };
+enum cld_template {
+    CLD_TEMPLATE_NONE,
+    CLD_TEMPLATE_CHATML,
+    CLD_TEMPLATE_QWEN3,
+    CLD_TEMPLATE_LLAMA3
+};
 enum cld_bad_row { CLD_BAD_ROW_SKIP, CLD_BAD_ROW_FAIL };
 enum cld_layer_type { CLD_LAYER_FULL, CLD_LAYER_SLIDING };
 enum cld_schedule {
@@ -32,7 +38,6 @@ enum cld_schedule {
     CLD_SCHEDULE_CONSTANT
 };
 enum cld_program_source { CLD_PROGRAM_AUTO, CLD_PROGRAM_SOURCE };
-enum cld_precision { CLD_PRECISION_BF16, CLD_PRECISION_FP32 };
 enum cld_bench_what {
     CLD_BENCH_GEMM,
     CLD_BENCH_ATTENTION,
@@ -132,7 +137,7 @@ struct cld_config {
     } devices;
     struct {
         enum cld_program_source program;
-        enum cld_precision precision;
+        enum cld_dtype precision; /* CLD_F32 or CLD_BF16: storage of weights and activations */
         char *cache_dir; /* NULL: the user's cache directory */
     } runtime;
     struct {

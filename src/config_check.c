@@ -6,9 +6,10 @@
 #include "config_table.h"
 #include "config_value.h"
 
-/* Every message names both keys with their numbers; where the values come from goes to the hint, so
- * that it can be found whether it was the file or --set. */
-#define REFUSE(cfg, name, hint, ...) refuse(cfg, name, hint, cld_fail(err, CLD_E_USAGE, "", __VA_ARGS__), err)
+/* Every message names both keys with their numbers, and begins with the place that the value to
+ * change is from: a line of the file, --set, or the default. */
+#define REFUSE(cfg, name, hint, ...)                                                              \
+    refuse(cfg, name, hint, cld_fail(err, CLD_E_USAGE, "", __VA_ARGS__), err)
 
 static enum cld_status refuse(const struct cld_config *cfg, const char *name, const char *hint,
                               enum cld_status s, struct cld_error *err)
@@ -122,7 +123,7 @@ static enum cld_status check_batch(const struct cld_config *cfg, struct cld_erro
     if (batch && batch / micro < n_drafters)
         return REFUSE(cfg, "devices.drafters",
                       "raise train.batch_rows, lower train.micro_rows, or take fewer drafters",
-                      "train.batch_rows %zu by train.micro_rows %zu makes %zu parts for %zu drafters",
+                      "train.batch_rows %zu by train.micro_rows %zu: %zu parts for %zu drafters",
                       batch, micro, batch / micro, n_drafters);
     return CLD_OK;
 }

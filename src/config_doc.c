@@ -58,8 +58,9 @@ void cld_config_write_help(FILE *to)
 void cld_config_write_markdown(FILE *to)
 {
     fputs("# Configuration\n\n"
-          "A run is described by one INI file; `--set SECTION.KEY=VALUE` overrides a key, the last\n"
-          "one wins. `cldraft train CONFIG --print-config` prints every value and where it is from.\n"
+          "A run is described by one INI file; `--set SECTION.KEY=VALUE` overrides a key, the\n"
+          "last one wins. `cldraft train CONFIG --print-config` prints all values and where they\n"
+          "are from.\n\n"
           "This page is generated (`cldraft help --markdown config`).\n\n"
           "* `key = value` below `[section]`; a section and a key stand there once; names are\n"
           "  lower-case. `#` or `;` begins a comment, at the start of a line or after a blank.\n"

@@ -137,7 +137,8 @@ static enum cld_status scan_section(struct scan *scan, char *line)
     if (!end)
         return FAIL(scan, "write [section]", "'[' without ']'");
     if (end[1])
-        return FAIL(scan, "put the comment on a line of its own", "text behind the ']' of a section");
+        return FAIL(scan, "put the comment on a line of its own",
+                    "text behind the ']' of a section");
     *end = 0;
     if (!is_name(line + 1))
         return FAIL(scan, "write [section], in lower-case letters", "'%.80s' is no section name",

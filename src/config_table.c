@@ -176,7 +176,7 @@ const struct cld_config_key cld_config_keys[] = {
 
     {ENUM(runtime, program), .default_text = "auto", .names = NAMES{"auto", "source", NULL}, FREE,
      .help = "What kernels are built from. auto chooses the best that the device takes."},
-    {ENUM(runtime, precision), .default_text = "bf16", .names = NAMES{"bf16", "fp32", NULL},
+    {ENUM(runtime, precision), .default_text = "bf16", .names = NAMES{"fp32", "bf16", NULL},
      .help = "Storage of weights and activations. Arithmetic, gradients and optimizer are fp32."},
     {PATH(runtime, cache_dir), .word = "auto", .default_text = "auto", FREE,
      .help = "Where built programs are kept for the next start. auto: the user's cache directory."},

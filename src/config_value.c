@@ -155,7 +155,7 @@ static enum cld_status parse_integer(const struct cld_config_key *key, const cha
 static enum cld_status parse_size(const struct cld_config_key *key, const char *text, void *to,
                                   struct cld_error *err)
 {
-    int64_t value;
+    int64_t value = 0;
     enum cld_status s = parse_integer(key, text, &value, err);
     if (!s)
         *(size_t *)to = (size_t)value; /* the table's ranges are not negative */

@@ -14,7 +14,7 @@ struct cld_nearest {
 
 void cld_nearest_offer(struct cld_nearest *near, const char *name);
 
-/* Fills `to` with "did you mean NAME?", or with `otherwise` where nothing is close. Returns `to`. */
+/* Fills `to` with "did you mean NAME?", or with `otherwise` if nothing is close. Returns `to`. */
 const char *cld_nearest_hint(const struct cld_nearest *near, const char *otherwise, char *to,
                              size_t n);
 

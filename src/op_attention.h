@@ -16,7 +16,6 @@
 #include "queue.h"
 #include "tensor.h"
 
-
 /* Tile shapes and needs of a backend for one geometry on one queue, known before any allocation. */
 struct cld_attention_plan {
     enum cld_attention_backend backend;

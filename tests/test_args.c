@@ -16,7 +16,7 @@
 
 enum { MAX_WORDS = 16 };
 
-/* Cuts `line` at its blanks and parses it as the words behind "cldraft". The words stay in `line`. */
+/* Cuts `line` at its blanks and parses it as the words behind "cldraft"; they stay in `line`. */
 static enum cld_status parse(char *line, struct cld_args **a, struct cld_error *err)
 {
     static char program[] = "cldraft";
@@ -182,7 +182,7 @@ static void test_help(void **state)
             assert_non_null(strstr(help, cld_commands[i].options[j]->help));
         }
     }
-    assert_string_equal(cld_commands[CLD_CMD_HELP].name, "help"); /* the last one: none is missing */
+    assert_string_equal(cld_commands[CLD_CMD_HELP].name, "help"); /* the last: none is missing */
     assert_null(cld_commands[CLD_CMD_HELP + 1].name);
     assert_non_null(strstr(help, "usage: cldraft train CONFIG [--set S.K=V]... [--resume DIR] "
                                  "[--print-config]\n"));
