@@ -142,7 +142,7 @@ static enum cld_status parse_integer(const struct cld_config_key *key, const cha
                                      struct cld_error *err)
 {
     const char *end;
-    int64_t value;
+    int64_t value = 0;
     bool negative = *text == '-';
     if (!read_whole(text + negative, &end, &value) || *end)
         return refuse(key, text, "not a whole number", err);
