@@ -11,11 +11,10 @@
 #ifndef CLD_OP_ATTENTION_H
 #define CLD_OP_ATTENTION_H
 
+#include "attention_backend.h"
 #include "mask.h"
 #include "queue.h"
 #include "tensor.h"
-
-enum cld_attention_backend { CLD_ATTENTION_SPARSE, CLD_ATTENTION_DENSE };
 
 /* Tile shapes and needs of a backend for one geometry on one queue, known before any allocation. */
 struct cld_attention_plan {
