@@ -14,11 +14,16 @@
 #include "queue.h"
 #include "tensor.h"
 
-/* A tensor under test: device memory with guards, and its values on the host in double. */
+/* A tensor under test: device memory with guards before, after and between its rows, and its values
+ * on the host in double. The operation may change an input only where the check says so, by setting
+ * `output` on it (an in-out tensor). */
 struct cld_check_tensor {
     struct cld_tensor t;
-    double *value;  /* [n_rows * n_cols], of inputs: what the device holds, exactly */
+    double *value;  /* [n_rows * n_cols], of inputs: what the device holds, exactly; else NULL */
     bool output;
+    /* check.c's own: the buffer's bytes before the operation and after its first run */
+    size_t n_bytes;
+    unsigned char *before, *after;
 };
 
 struct cld_check {
@@ -26,12 +31,17 @@ struct cld_check {
     uint64_t seed;
     enum cld_dtype storage; /* of activations and weights in this run: F32 or BF16 */
     FILE *out;              /* a line a case; NULL: only failures, to stderr */
+    const char *rerun;      /* command that repeats a failing case, printed with it; or NULL */
     size_t n_passed, n_failed;
+    /* Layout of the tensors made next; cld_check_begin sets both to 0. */
+    size_t pad;  /* elements between one row and the next: ld = n_cols + pad */
+    size_t skew; /* elements added to `offset`, which is a multiple of 64 without it */
     /* the case at work */
     char name[160];
     struct cld_check_tensor *tensors;
     size_t n_tensors, cap_tensors;
     uint64_t n_random;
+    double worst; /* largest error of the case as a part of what is allowed */
     bool failed;
     char why[240];
 };
@@ -44,7 +54,8 @@ struct cld_check_op {
 };
 extern const struct cld_check_op cld_check_ops[]; /* ends with a NULL name */
 
-/* Begins a case: frees the tensors of the last one, sets the name (printf), restarts the inputs. */
+/* Begins a case: frees the tensors of the last one, sets the name (printf), restarts the inputs, which
+ * are a pure function of seed, name and the order in which they are made. */
 void cld_check_begin(struct cld_check *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -64,12 +75,14 @@ enum cld_status cld_check_output(struct cld_check *c, const char *name, enum cld
 
 /* Reads the output back, looks at its guards and compares with want [n_rows * n_cols]:
  * ||got - want|| / ||want|| <= rel (0/0 passes), and max |got - want| <= 8 * rel * max |want| when
- * want is not all zero; non-finite never passes. A difference marks the case as failed. */
+ * want is not all zero; non-finite never passes, on either side. I32 must be equal. A difference
+ * marks the case as failed. */
 enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_tensor *t,
                                   const double *want, double rel, struct cld_error *err);
 
 /* Runs `body(c, arg, err)` (enqueues the operation), keeps a copy of every output, poisons, runs it
- * again and demands equal bits. In-out tensors are restored in between. */
+ * again and demands equal bits. In-out tensors are restored in between. Guards must be whole and
+ * plain inputs unchanged. */
 enum cld_status cld_check_twice(struct cld_check *c,
                                 enum cld_status (*body)(struct cld_check *c, void *arg,
                                                         struct cld_error *err),

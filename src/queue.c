@@ -61,6 +61,8 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
     if (!q)
         return cld_fail(err, CLD_E_MEMORY, "", "no memory for a queue");
     q->device = *device;
+    if (options->family) /* the queue's own record of the device: launches and builds follow it */
+        q->device.class = options->family == CLD_FAMILY_CPU ? CLD_CLASS_CPU : CLD_CLASS_GPU;
     q->id = device->cl_device;
     snprintf(q->name, sizeof q->name, "%s", options->name ? options->name : "main");
     q->budget_bytes = options->budget_bytes ? options->budget_bytes : device->global_bytes;

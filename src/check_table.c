@@ -1,0 +1,5 @@
+#include "check.h"
+
+const struct cld_check_op cld_check_ops[] = {
+    {NULL, NULL},
+};
