@@ -42,29 +42,41 @@ enum cld_status cld_file_read_at(int fd, const char *path, uint64_t offset, void
     return CLD_OK;
 }
 
+enum cld_status cld_file_open(const char *path, int *fd, uint64_t *n_bytes, struct cld_error *err)
+{
+    struct stat st;
+    /* Without O_NONBLOCK a named pipe would keep us here for ever; regular files do not care. */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0)
+        return cld_fail(err, CLD_E_INPUT, "check the path and its permissions",
+                        "%s: cannot open: %s", path, strerror(errno));
+    if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
+        close(*fd);
+        *fd = -1;
+        return cld_fail(err, CLD_E_INPUT, "", "%s: not a regular file", path);
+    }
+    *n_bytes = (uint64_t)st.st_size;
+    return CLD_OK;
+}
+
 enum cld_status cld_file_read(const char *path, size_t max_bytes, char **out, size_t *n_bytes,
                               struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
     char *data = NULL;
-    struct stat st;
+    uint64_t size;
+    int fd;
     *out = NULL;
     if (!max_bytes)
         max_bytes = (size_t)4 << 30;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return cld_fail(err, CLD_E_INPUT, "check the path and its permissions",
-                        "%s: cannot open: %s", path, strerror(errno));
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-        s = cld_fail(err, CLD_E_INPUT, "", "%s: not a regular file", path);
+    enum cld_status s = cld_file_open(path, &fd, &size, err);
+    if (s)
+        return s;
+    if (size > max_bytes) {
+        s = cld_fail(err, CLD_E_INPUT, "", "%s: %llu bytes, at most %zu are read here", path,
+                     (unsigned long long)size, max_bytes);
         goto done;
     }
-    if ((uint64_t)st.st_size > max_bytes) {
-        s = cld_fail(err, CLD_E_INPUT, "", "%s: %lld bytes, at most %zu are read here", path,
-                     (long long)st.st_size, max_bytes);
-        goto done;
-    }
-    *n_bytes = (size_t)st.st_size;
+    *n_bytes = (size_t)size;
     data = malloc(*n_bytes + 1);
     if (!data) {
         s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for %zu bytes", path, *n_bytes);

@@ -18,6 +18,10 @@
 enum cld_status cld_file_read(const char *path, size_t max_bytes, char **out, size_t *n_bytes,
                               struct cld_error *err);
 
+/* Opens a regular file for reading and tells its size; anything else is CLD_E_INPUT and *fd = -1.
+ * The caller closes *fd. */
+enum cld_status cld_file_open(const char *path, int *fd, uint64_t *n_bytes, struct cld_error *err);
+
 /* Exactly n_bytes at `offset`, or CLD_E_INPUT. `fd` stays the caller's; `path` is for messages. */
 enum cld_status cld_file_read_at(int fd, const char *path, uint64_t offset, void *to,
                                  size_t n_bytes, struct cld_error *err);

@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "dtype.h"
 #include "file.h"
 
 /* The reader keeps going after a bad key and reports the first one; `err->status` says so. */
@@ -245,6 +246,8 @@ void cld_rope_table(const struct cld_rope *rope, size_t head_dim, size_t n_posit
     size_t half = head_dim / 2;
     for (size_t i = 0; i < half; i++) {
         double f = frequency(rope, i, head_dim);
+        if (rope->bf16_frequencies)
+            f = (double)cld_bf16_to_f32(cld_f32_to_bf16((float)f));
         for (size_t p = 0; p < n_positions; p++) {
             table[p * head_dim + i] = (float)cos(f * (double)p);
             table[p * head_dim + half + i] = (float)sin(f * (double)p);

@@ -19,6 +19,7 @@ struct cld_rope {
     double theta;
     double factor; /* linear, llama3 */
     double low_freq_factor, high_freq_factor, original_max_positions; /* llama3 */
+    bool bf16_frequencies; /* round them: a model cast to bf16 as a whole has them so */
 };
 
 struct cld_model_config {

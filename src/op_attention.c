@@ -129,7 +129,8 @@ static enum cld_status check_call(const struct cld_attention *a, struct cld_erro
         (s = check_tensor(a, a->k, p->type, a->mask->n_keys, k_cols, err)) ||
         (s = check_tensor(a, a->v, p->type, a->mask->n_keys, k_cols, err)) ||
         (s = check_tensor(a, a->o, p->type, a->mask->n_q, q_cols, err)) ||
-        (s = check_tensor(a, a->lse, CLD_F32, p->n_heads, a->mask->n_q, err)))
+        (s = check_tensor(a, a->lse, CLD_F32, p->n_heads, cld_max(a->lse->n_cols, a->mask->n_q),
+                          err)))
         return s;
     if (a->visited)
         s = check_tensor(a, a->visited, CLD_I32, 1, 4, err);

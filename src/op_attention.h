@@ -4,19 +4,18 @@
  * KV head h / (n_heads / n_kv_heads). Softmax over the keys that mask.h's spans allow, scale
  * head_dim^-0.5, statistics in float. A row that sees nothing gives zeros and no gradient, and a key
  * that nobody sees gets a gradient of exactly zero.
- * lse [n_heads, n_q] F32 keeps log-sum-exp for the backward pass; it is 0 for a row that sees nothing.
- * Sparse visits listed tiles only and never stores scores; dense stores them and exists as
- * an oracle and as an explicit setting. Results are the same bits from run to run.
+ * lse [n_heads, n_q or more] F32 keeps log-sum-exp for the backward pass; it is 0 for a row that sees
+ * nothing. Sparse visits listed tiles only and never stores scores; dense stores them and exists as an
+ * oracle and as an explicit setting. Results are the same bits from run to run.
  *
  * Thread: the queue's owner. */
 #ifndef CLD_OP_ATTENTION_H
 #define CLD_OP_ATTENTION_H
 
+#include "attention_backend.h"
 #include "mask.h"
 #include "queue.h"
 #include "tensor.h"
-
-enum cld_attention_backend { CLD_ATTENTION_SPARSE, CLD_ATTENTION_DENSE };
 
 struct cld_attention_impl; /* a row of the dispatch table, private */
 
