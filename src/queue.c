@@ -3,18 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cl_error.h"
 #include "log.h"
 #include "size.h"
-
-double cld_now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 #ifdef CLD_DEBUG
 void cld_queue_check_owner(const struct cld_queue *q, const char *call)
@@ -61,6 +53,8 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
     if (!q)
         return cld_fail(err, CLD_E_MEMORY, "", "no memory for a queue");
     q->device = *device;
+    if (options->family) /* the queue's own record of the device: launches and builds follow it */
+        q->device.class = options->family == CLD_FAMILY_CPU ? CLD_CLASS_CPU : CLD_CLASS_GPU;
     q->id = device->cl_device;
     snprintf(q->name, sizeof q->name, "%s", options->name ? options->name : "main");
     q->budget_bytes = options->budget_bytes ? options->budget_bytes : device->global_bytes;

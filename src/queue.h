@@ -18,8 +18,13 @@ struct cld_queue;
 struct cld_buf;
 struct cld_kernel;
 
+/* Which kernels a queue uses. Both families are right on every device (a check of the GPU family
+ * needs no GPU); AUTO takes the one of the device's class. */
+enum cld_family { CLD_FAMILY_AUTO, CLD_FAMILY_CPU, CLD_FAMILY_GPU };
+
 struct cld_queue_options {
     const char *name;    /* in messages: "drafter 0"; copied */
+    enum cld_family family;
     size_t budget_bytes; /* the ledger refuses to pass this; 0: the device's memory */
     bool profile;        /* time every kernel by events (benchmarks: it costs launch time) */
 };
@@ -32,6 +37,7 @@ void cld_queue_close(struct cld_queue *q);
 
 const struct cld_device_info *cld_queue_device(const struct cld_queue *q);
 const char *cld_queue_name(const struct cld_queue *q);
+/* The kernel family of this queue: kernels see it as -DCLD_CPU. */
 static inline enum cld_device_class cld_queue_class(const struct cld_queue *q)
 {
     return cld_queue_device(q)->class;

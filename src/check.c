@@ -1,0 +1,332 @@
+#include "check.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "random.h"
+
+enum { guard_elems = 128, max_tensors = 64 };
+
+/* What guards and unwritten outputs hold. As a float it is NaN, so that a stray read shows too. */
+static const uint32_t poison_f32 = 0x7fc0dead, poison_i32 = 0x5a5a5a5a;
+static const uint16_t poison_bf16 = 0x7fc5;
+
+static void put_poison(enum cld_dtype type, unsigned char *bytes, size_t i)
+{
+    if (type == CLD_BF16)
+        memcpy(bytes + i * 2, &poison_bf16, 2);
+    else
+        memcpy(bytes + i * 4, type == CLD_I32 ? &poison_i32 : &poison_f32, 4);
+}
+
+/* Stores v rounded to the type and returns what is stored. */
+static double put_value(enum cld_dtype type, unsigned char *bytes, size_t i, double v)
+{
+    if (type == CLD_I32) {
+        int32_t n = (int32_t)v;
+        memcpy(bytes + i * 4, &n, 4);
+        return n;
+    }
+    float f = (float)v;
+    if (type == CLD_BF16) {
+        uint16_t h = cld_f32_to_bf16(f);
+        memcpy(bytes + i * 2, &h, 2);
+        return cld_bf16_to_f32(h);
+    }
+    memcpy(bytes + i * 4, &f, 4);
+    return f;
+}
+
+static double get_value(enum cld_dtype type, const unsigned char *bytes, size_t i)
+{
+    if (type == CLD_BF16) {
+        uint16_t h;
+        memcpy(&h, bytes + i * 2, 2);
+        return cld_bf16_to_f32(h);
+    }
+    if (type == CLD_I32) {
+        int32_t n;
+        memcpy(&n, bytes + i * 4, 4);
+        return n;
+    }
+    float f;
+    memcpy(&f, bytes + i * 4, 4);
+    return f;
+}
+
+void cld_check_close(struct cld_check *c)
+{
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        struct cld_check_tensor *t = &c->tensors[i];
+        cld_buf_free(t->t.buf);
+        free(t->value);
+        free(t->before);
+        free(t->after);
+    }
+    for (size_t i = 0; i < c->n_owned; i++)
+        free(c->owned[i]);
+    cld_buf_free(c->scratch);
+    free(c->tensors);
+    c->scratch = NULL;
+    c->n_owned = 0;
+    c->tensors = NULL;
+    c->n_tensors = c->cap_tensors = 0;
+}
+
+void cld_check_begin(struct cld_check *c, const char *fmt, ...)
+{
+    va_list ap;
+    cld_check_close(c);
+    va_start(ap, fmt);
+    vsnprintf(c->name, sizeof c->name, fmt, ap);
+    va_end(ap);
+    c->n_random = 0;
+    for (const char *at = c->name; *at; at++)
+        c->n_random = cld_mix64(c->n_random ^ (unsigned char)*at);
+    c->pad = c->skew = 0;
+    c->worst = 0;
+    c->failed = false;
+    c->why[0] = 0;
+}
+
+void cld_check_fail(struct cld_check *c, const char *fmt, ...)
+{
+    va_list ap;
+    if (c->failed) /* the first reason explains the most */
+        return;
+    c->failed = true;
+    va_start(ap, fmt);
+    vsnprintf(c->why, sizeof c->why, fmt, ap);
+    va_end(ap);
+}
+
+void cld_check_end(struct cld_check *c)
+{
+    FILE *to = c->out ? c->out : c->failed ? stderr : NULL;
+    c->n_passed += !c->failed;
+    c->n_failed += c->failed;
+    if (!to)
+        return;
+    fprintf(to, "%s  %s %-4s  %s", c->failed ? "FAIL" : "pass",
+            cld_queue_class(c->q) == CLD_CLASS_CPU ? "cpu" : "gpu",
+            c->storage == CLD_BF16 ? "bf16" : "f32", c->name);
+    if (!c->failed)
+        fprintf(to, "  (%.2g of tolerance)\n", c->worst);
+    else
+        fprintf(to, ": %s\n%s%s%s", c->why, c->rerun ? "      again: " : "",
+                c->rerun ? c->rerun : "", c->rerun ? "\n" : "");
+}
+
+/* A tensor whose image is poison everywhere; the caller fills in values and uploads. */
+static enum cld_status add_tensor(struct cld_check *c, const char *name, enum cld_dtype type,
+                                  size_t n_rows, size_t n_cols, struct cld_check_tensor **out,
+                                  struct cld_error *err)
+{
+    *out = NULL;
+    if (!c->tensors) {
+        if (!(c->tensors = calloc(max_tensors, sizeof *c->tensors)))
+            return cld_fail(err, CLD_E_MEMORY, "", "no memory for the tensors of a check");
+        c->cap_tensors = max_tensors;
+    }
+    if (c->n_tensors == c->cap_tensors)
+        return cld_fail(err, CLD_E_INTERNAL, "", "%s: more than %d tensors in a case", c->name,
+                        max_tensors);
+    if (type != CLD_F32 && type != CLD_BF16 && type != CLD_I32)
+        return cld_fail(err, CLD_E_INTERNAL, "", "%s: no checks of %s tensors", c->name,
+                        cld_dtype_name(type));
+    struct cld_check_tensor *t = &c->tensors[c->n_tensors++];
+    t->t = (struct cld_tensor){
+        name, type, n_rows, n_cols, n_cols + c->pad, NULL, guard_elems + c->skew};
+    size_t span = n_rows ? (n_rows - 1) * t->t.ld + n_cols : 0;
+    size_t n = t->t.offset + span + guard_elems;
+    t->n_bytes = n * cld_dtype_bytes(type);
+    if (!(t->before = malloc(t->n_bytes)) || !(t->after = malloc(t->n_bytes)))
+        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu bytes of '%s'", t->n_bytes, name);
+    for (size_t i = 0; i < n; i++)
+        put_poison(type, t->before, i);
+    *out = t;
+    return cld_buf_create(c->q, name, t->n_bytes, &t->t.buf, err);
+}
+
+static enum cld_status upload(const struct cld_check_tensor *t, struct cld_error *err)
+{
+    return cld_buf_write(t->t.buf, 0, t->before, t->n_bytes, err);
+}
+
+static size_t element_at(const struct cld_tensor *t, size_t i)
+{
+    return t->offset + i / t->n_cols * t->ld + i % t->n_cols;
+}
+
+enum cld_status cld_check_values(struct cld_check *c, const char *name, enum cld_dtype type,
+                                 size_t n_rows, size_t n_cols, const double *values,
+                                 struct cld_check_tensor **out, struct cld_error *err)
+{
+    struct cld_check_tensor *t;
+    size_t n = n_rows * n_cols;
+    enum cld_status s = add_tensor(c, name, type, n_rows, n_cols, &t, err);
+    *out = t;
+    if (s)
+        return s;
+    if (!(t->value = malloc((n + 1) * sizeof *t->value)))
+        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the values of '%s'", name);
+    for (size_t i = 0; i < n; i++)
+        t->value[i] = put_value(type, t->before, element_at(&t->t, i), values[i]);
+    return upload(t, err);
+}
+
+enum cld_status cld_check_input(struct cld_check *c, const char *name, enum cld_dtype type,
+                                size_t n_rows, size_t n_cols, double scale,
+                                struct cld_check_tensor **out, struct cld_error *err)
+{
+    size_t n = n_rows * n_cols;
+    uint64_t key = c->n_random++;
+    double *values = malloc((n + 1) * sizeof *values);
+    *out = NULL;
+    if (!values)
+        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the values of '%s'", name);
+    for (size_t i = 0; i < n; i++)
+        values[i] = scale * cld_random_normal(cld_random_u64(c->seed, CLD_RANDOM_TEST, key, i, 0));
+    enum cld_status s = cld_check_values(c, name, type, n_rows, n_cols, values, out, err);
+    free(values);
+    return s;
+}
+
+enum cld_status cld_check_output(struct cld_check *c, const char *name, enum cld_dtype type,
+                                 size_t n_rows, size_t n_cols, struct cld_check_tensor **out,
+                                 struct cld_error *err)
+{
+    enum cld_status s = add_tensor(c, name, type, n_rows, n_cols, out, err);
+    if (s)
+        return s;
+    (*out)->output = true;
+    return upload(*out, err);
+}
+
+enum cld_status cld_check_doubles(struct cld_check *c, size_t n, double **out,
+                                  struct cld_error *err)
+{
+    *out = NULL;
+    if (c->n_owned == sizeof c->owned / sizeof *c->owned)
+        return cld_fail(err, CLD_E_INTERNAL, "", "%s: too many host arrays in a case", c->name);
+    if (!(*out = calloc(n + 1, sizeof **out)))
+        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu reference values", n);
+    c->owned[c->n_owned++] = *out;
+    return CLD_OK;
+}
+
+enum cld_status cld_check_scratch(struct cld_check *c, size_t n_bytes, struct cld_buf **out,
+                                  struct cld_error *err)
+{
+    cld_buf_free(c->scratch);
+    c->scratch = NULL;
+    enum cld_status s = cld_buf_create(c->q, "scratch of a check", n_bytes, &c->scratch, err);
+    *out = c->scratch;
+    return s ? s : cld_buf_fill(c->scratch, 0, cld_buf_bytes(c->scratch), poison_f32, err);
+}
+
+/* Everything outside the rows must hold what it held before. */
+static void check_guards(struct cld_check *c, const struct cld_check_tensor *t,
+                         const unsigned char *now)
+{
+    size_t size = cld_dtype_bytes(t->t.type), n = t->n_bytes / size, from = 0;
+    for (size_t r = 0; r <= t->t.n_rows; r++) {
+        size_t to = r < t->t.n_rows ? t->t.offset + r * t->t.ld : n;
+        for (size_t i = from; i < to; i++)
+            if (memcmp(now + i * size, t->before + i * size, size)) {
+                cld_check_fail(c,
+                               "'%s' [%zu, %zu] ld %zu: wrote outside, element %+lld from its "
+                               "begin",
+                               t->t.name, t->t.n_rows, t->t.n_cols, t->t.ld,
+                               (long long)i - (long long)t->t.offset);
+                return;
+            }
+        from = to + t->t.n_cols;
+    }
+}
+
+enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_tensor *t,
+                                  const double *want, double rel, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n = cld_tensor_elems(&t->t), worst_at = 0;
+    double diff2 = 0, want2 = 0, diff_max = 0, want_max = 0;
+    unsigned char *now = malloc(t->n_bytes);
+    if (!now)
+        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu bytes of '%s'", t->n_bytes,
+                        t->t.name);
+    if ((s = cld_buf_read(t->t.buf, 0, now, t->n_bytes, err)))
+        goto done;
+    check_guards(c, t, now);
+    for (size_t i = 0; i < n; i++) {
+        double got = get_value(t->t.type, now, element_at(&t->t, i)), d = fabs(got - want[i]);
+        if (!isfinite(got) || !isfinite(want[i]) || (t->t.type == CLD_I32 && d != 0)) {
+            cld_check_fail(c, "'%s' [%zu, %zu]: element (%zu, %zu) is %.9g, want %.9g", t->t.name,
+                           t->t.n_rows, t->t.n_cols, i / t->t.n_cols, i % t->t.n_cols, got,
+                           want[i]);
+            goto done;
+        }
+        diff2 += d * d;
+        want2 += want[i] * want[i];
+        want_max = fmax(want_max, fabs(want[i]));
+        if (d > diff_max) {
+            diff_max = d;
+            worst_at = i;
+        }
+    }
+    if (!(sqrt(diff2) <= rel * sqrt(want2)) || !(diff_max <= 8 * rel * want_max))
+        cld_check_fail(c,
+                       "'%s' [%zu, %zu]: relative error %.3g (allowed %.3g), largest %.3g at "
+                       "(%zu, %zu), want %.9g",
+                       t->t.name, t->t.n_rows, t->t.n_cols, sqrt(diff2 / want2), rel, diff_max,
+                       worst_at / t->t.n_cols, worst_at % t->t.n_cols, want[worst_at]);
+    if (diff_max > 0)
+        c->worst = fmax(c->worst, fmax(sqrt(diff2 / want2) / rel, diff_max / (8 * rel * want_max)));
+done:
+    free(now);
+    return s;
+}
+
+/* One run from the initial state; outputs and guards come back into `after` or are compared with
+ * it. */
+static enum cld_status run_once(struct cld_check *c, bool first,
+                                enum cld_status (*body)(struct cld_check *c, void *arg,
+                                                        struct cld_error *err),
+                                void *arg, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    unsigned char *now = NULL;
+    for (size_t i = 0; i < c->n_tensors; i++)
+        if ((s = upload(&c->tensors[i], err)))
+            return s;
+    if ((s = body(c, arg, err)) || (s = cld_queue_finish(c->q, err)))
+        return s;
+    for (size_t i = 0; i < c->n_tensors && !s; i++) {
+        struct cld_check_tensor *t = &c->tensors[i];
+        free(now);
+        if (!(now = malloc(t->n_bytes)))
+            return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu bytes of '%s'", t->n_bytes,
+                            t->t.name);
+        if ((s = cld_buf_read(t->t.buf, 0, now, t->n_bytes, err)))
+            break;
+        check_guards(c, t, now);
+        if (!t->output && memcmp(now, t->before, t->n_bytes))
+            cld_check_fail(c, "input '%s' was changed", t->t.name);
+        if (!first && memcmp(now, t->after, t->n_bytes))
+            cld_check_fail(c, "'%s': two runs differ", t->t.name);
+        memcpy(t->after, now, t->n_bytes);
+    }
+    free(now);
+    return s;
+}
+
+enum cld_status cld_check_twice(struct cld_check *c,
+                                enum cld_status (*body)(struct cld_check *c, void *arg,
+                                                        struct cld_error *err),
+                                void *arg, struct cld_error *err)
+{
+    enum cld_status s = run_once(c, true, body, arg, err);
+    return s ? s : run_once(c, false, body, arg, err);
+}
