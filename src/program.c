@@ -123,7 +123,7 @@ static enum cld_status get_program(struct cld_queue *q, const struct cld_kernel_
 {
     enum cld_status s = CLD_OK;
     struct cld_program *p = NULL;
-    char *options = cld_format("-cl-std=CL1.2 -DCLD_CPU=%d %s", q->device.class == CLD_CLASS_CPU,
+    char *options = cld_format("-cl-std=CL1.2 -w -DCLD_CPU=%d %s", q->device.class == CLD_CLASS_CPU,
                                spec->options ? spec->options : "");
     char *key = cld_format("%s %s", spec->file, options);
     if (!options || !key) {
