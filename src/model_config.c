@@ -6,26 +6,28 @@
 
 #include "dtype.h"
 #include "file.h"
-#include "json_file.h"
+#include "json_fields.h"
 
-static void read_rope(const struct cld_json_reader *r, struct cld_rope *rope)
+static void read_rope(const struct cld_fields *r, struct cld_rope *rope)
 {
-    const json_t *now = cld_json_get(r, "rope_parameters"), *old = cld_json_get(r, "rope_scaling");
+    const json_t *now = cld_fields_get(r, "rope_parameters"),
+                 *old = cld_fields_get(r, "rope_scaling");
     const json_t *p = now ? now : old;
     if (p && !json_is_object(p)) {
-        cld_json_complain(r, "", "not an object for key", now ? "rope_parameters" : "rope_scaling");
+        cld_fields_complain(r, "", "not an object for key",
+                            now ? "rope_parameters" : "rope_scaling");
         return;
     }
     /* rope_theta: inside the newer object or at the top level; 10000 is the published default. */
-    double top = cld_json_positive_or(r, "rope_theta", 10000.0);
-    const struct cld_json_reader inner = {r->path, p, r->err}; /* without p it finds nothing */
-    rope->theta = cld_json_positive_or(&inner, "rope_theta", top);
-    const json_t *type = cld_json_get(&inner, "rope_type");
+    double top = cld_fields_positive_or(r, "rope_theta", 10000.0);
+    const struct cld_fields inner = {r->path, p, r->err}; /* without p it finds nothing */
+    rope->theta = cld_fields_positive_or(&inner, "rope_theta", top);
+    const json_t *type = cld_fields_get(&inner, "rope_type");
     if (!type)
-        type = cld_json_get(&inner, "type");
+        type = cld_fields_get(&inner, "type");
     const char *name = type ? json_string_value(type) : "default";
     if (!name)
-        cld_json_complain(r, "", "not a text for key", "rope_type");
+        cld_fields_complain(r, "", "not a text for key", "rope_type");
     else if (!strcmp(name, "default"))
         rope->type = CLD_ROPE_DEFAULT;
     else if (!strcmp(name, "linear"))
@@ -33,14 +35,14 @@ static void read_rope(const struct cld_json_reader *r, struct cld_rope *rope)
     else if (!strcmp(name, "llama3"))
         rope->type = CLD_ROPE_LLAMA3;
     else
-        cld_json_complain(r, "default, linear and llama3 are supported", "unsupported rope_type",
-                          name);
-    const json_t *partial = cld_json_get(&inner, "partial_rotary_factor");
+        cld_fields_complain(r, "default, linear and llama3 are supported", "unsupported rope_type",
+                            name);
+    const json_t *partial = cld_fields_get(&inner, "partial_rotary_factor");
     if (!partial)
-        partial = cld_json_get(r, "partial_rotary_factor");
+        partial = cld_fields_get(r, "partial_rotary_factor");
     if (partial && json_number_value(partial) != 1.0)
-        cld_json_complain(r, "only full rotary embeddings are supported", "unsupported key",
-                          "partial_rotary_factor");
+        cld_fields_complain(r, "only full rotary embeddings are supported", "unsupported key",
+                            "partial_rotary_factor");
     if (rope->type == CLD_ROPE_DEFAULT)
         return;
     const char *needed[] = {"factor", "low_freq_factor", "high_freq_factor",
@@ -48,57 +50,57 @@ static void read_rope(const struct cld_json_reader *r, struct cld_rope *rope)
     double *to[] = {&rope->factor, &rope->low_freq_factor, &rope->high_freq_factor,
                     &rope->original_max_positions};
     for (int i = 0; i < (rope->type == CLD_ROPE_LLAMA3 ? 4 : 1); i++) {
-        if (!cld_json_get(&inner, needed[i]))
-            cld_json_complain(r, "", "rope scaling misses key", needed[i]);
-        *to[i] = cld_json_positive_or(&inner, needed[i], 1.0);
+        if (!cld_fields_get(&inner, needed[i]))
+            cld_fields_complain(r, "", "rope scaling misses key", needed[i]);
+        *to[i] = cld_fields_positive_or(&inner, needed[i], 1.0);
     }
     if (rope->type == CLD_ROPE_LLAMA3 && rope->low_freq_factor >= rope->high_freq_factor)
-        cld_json_complain(r, "low_freq_factor must be below high_freq_factor", "bad rope scaling",
-                          name);
+        cld_fields_complain(r, "low_freq_factor must be below high_freq_factor", "bad rope scaling",
+                            name);
 }
 
-static void read_architecture(const struct cld_json_reader *r, struct cld_model_config *c)
+static void read_architecture(const struct cld_fields *r, struct cld_model_config *c)
 {
-    const char *type = json_string_value(cld_json_get(r, "model_type"));
+    const char *type = json_string_value(cld_fields_get(r, "model_type"));
     const char *known[] = {"qwen3", "qwen2", "llama"};
     bool found = false;
     for (int i = 0; type && i < 3; i++)
         found |= !strcmp(type, known[i]);
     if (!found) {
-        cld_json_complain(r, "qwen3, qwen2 and llama are supported",
-                          type ? "unsupported model_type" : "missing key",
-                          type ? type : "model_type");
+        cld_fields_complain(r, "qwen3, qwen2 and llama are supported",
+                            type ? "unsupported model_type" : "missing key",
+                            type ? type : "model_type");
         return;
     }
     strcpy(c->model_type, type);
-    bool bias = cld_json_bool_or(r, "attention_bias", false);
+    bool bias = cld_fields_bool_or(r, "attention_bias", false);
     c->qk_norm = !strcmp(type, "qwen3");
     c->qkv_bias = !strcmp(type, "qwen2") || bias;
     c->o_bias = strcmp(type, "qwen2") && bias;
-    c->mlp_bias = !strcmp(type, "llama") && cld_json_bool_or(r, "mlp_bias", false);
+    c->mlp_bias = !strcmp(type, "llama") && cld_fields_bool_or(r, "mlp_bias", false);
 }
 
-static void refuse_unsupported(const struct cld_json_reader *r)
+static void refuse_unsupported(const struct cld_fields *r)
 {
-    const char *act = json_string_value(cld_json_get(r, "hidden_act"));
+    const char *act = json_string_value(cld_fields_get(r, "hidden_act"));
     if (act && strcmp(act, "silu"))
-        cld_json_complain(r, "only silu is supported", "unsupported hidden_act", act);
-    if (cld_json_bool_or(r, "use_sliding_window", false))
-        cld_json_complain(r, "targets with sliding windows are not supported", "unsupported key",
-                          "use_sliding_window");
-    const json_t *types = cld_json_get(r, "layer_types"), *item;
+        cld_fields_complain(r, "only silu is supported", "unsupported hidden_act", act);
+    if (cld_fields_bool_or(r, "use_sliding_window", false))
+        cld_fields_complain(r, "targets with sliding windows are not supported", "unsupported key",
+                            "use_sliding_window");
+    const json_t *types = cld_fields_get(r, "layer_types"), *item;
     size_t i;
     json_array_foreach (types, i, item) {
         const char *name = json_string_value(item);
         if (!name || strcmp(name, "full_attention"))
-            cld_json_complain(r, "only full_attention layers are supported in a target",
-                              "unsupported layer type", name ? name : "(not a text)");
+            cld_fields_complain(r, "only full_attention layers are supported in a target",
+                                "unsupported layer type", name ? name : "(not a text)");
     }
-    if (cld_json_get(r, "quantization_config"))
-        cld_json_complain(r, "convert the weights to bf16 first", "unsupported key",
-                          "quantization_config");
-    if (cld_json_get(r, "num_experts") || cld_json_get(r, "num_local_experts"))
-        cld_json_complain(r, "only dense models are supported", "unsupported key", "num_experts");
+    if (cld_fields_get(r, "quantization_config"))
+        cld_fields_complain(r, "convert the weights to bf16 first", "unsupported key",
+                            "quantization_config");
+    if (cld_fields_get(r, "num_experts") || cld_fields_get(r, "num_local_experts"))
+        cld_fields_complain(r, "only dense models are supported", "unsupported key", "num_experts");
 }
 
 enum cld_status cld_model_config_read(const char *dir, struct cld_model_config *c,
@@ -112,25 +114,25 @@ enum cld_status cld_model_config_read(const char *dir, struct cld_model_config *
         return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", dir);
     if ((s = cld_json_load(path, &root, err)))
         goto done;
-    struct cld_json_reader r = {path, root, err};
+    struct cld_fields r = {path, root, err};
     err->status = CLD_OK;
     read_architecture(&r, c);
     refuse_unsupported(&r);
-    c->n_layers = cld_json_count(&r, "num_hidden_layers", 10000);
-    c->hidden = cld_json_count(&r, "hidden_size", 1 << 20);
-    c->n_heads = cld_json_count(&r, "num_attention_heads", 1 << 16);
-    c->n_kv_heads = cld_json_count_or(&r, "num_key_value_heads", 1 << 16, c->n_heads);
-    c->intermediate = cld_json_count(&r, "intermediate_size", 1 << 22);
-    c->vocab = cld_json_count(&r, "vocab_size", (size_t)1 << 30);
-    c->max_positions = cld_json_count_or(&r, "max_position_embeddings", (size_t)1 << 30, 2048);
+    c->n_layers = cld_fields_count(&r, "num_hidden_layers", 10000);
+    c->hidden = cld_fields_count(&r, "hidden_size", 1 << 20);
+    c->n_heads = cld_fields_count(&r, "num_attention_heads", 1 << 16);
+    c->n_kv_heads = cld_fields_count_or(&r, "num_key_value_heads", 1 << 16, c->n_heads);
+    c->intermediate = cld_fields_count(&r, "intermediate_size", 1 << 22);
+    c->vocab = cld_fields_count(&r, "vocab_size", (size_t)1 << 30);
+    c->max_positions = cld_fields_count_or(&r, "max_position_embeddings", (size_t)1 << 30, 2048);
     /* Absent in older files: then hidden / heads. */
     c->head_dim =
-        cld_json_count_or(&r, "head_dim", 1 << 16, c->n_heads ? c->hidden / c->n_heads : 0);
-    c->rms_norm_eps = cld_json_positive_or(&r, "rms_norm_eps", 1e-6);
-    c->tied = cld_json_bool_or(&r, "tie_word_embeddings", false);
-    c->bos = cld_json_token_or_none(&r, "bos_token_id");
-    c->eos = cld_json_token_or_none(&r, "eos_token_id");
-    c->pad = cld_json_token_or_none(&r, "pad_token_id");
+        cld_fields_count_or(&r, "head_dim", 1 << 16, c->n_heads ? c->hidden / c->n_heads : 0);
+    c->rms_norm_eps = cld_fields_positive_or(&r, "rms_norm_eps", 1e-6);
+    c->tied = cld_fields_bool_or(&r, "tie_word_embeddings", false);
+    c->bos = cld_fields_token_or_none(&r, "bos_token_id");
+    c->eos = cld_fields_token_or_none(&r, "eos_token_id");
+    c->pad = cld_fields_token_or_none(&r, "pad_token_id");
     read_rope(&r, &c->rope);
     if (!err->status && c->n_heads % c->n_kv_heads)
         cld_fail(err, CLD_E_INPUT, "", "%s: %zu query heads are no multiple of %zu KV heads", path,

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_file.h"
+#include "json_fields.h"
+#include "json_read.h"
 #include "size.h"
 
 /* Changes with every change of meaning; another one is refused. */
@@ -112,37 +113,30 @@ done:
     return s;
 }
 
-/* The member that stands in the file beside what is read here, if any. */
-static const char *unknown_key(const json_t *root)
+static enum cld_status check_keys(const json_t *root, const char *path, struct cld_error *err)
 {
-    const char *key;
-    json_t *v;
-    json_object_foreach ((json_t *)(uintptr_t)root, key, v) {
-        bool known =
-            !strcmp(key, "format") || !strcmp(key, "best_accepted") || !strcmp(key, "facts");
-        for (size_t i = 0; i < N_WHOLES; i++)
-            known |= !strcmp(key, wholes[i].key);
-        for (size_t i = 0; i < N_TEXTS; i++)
-            known |= !strcmp(key, texts[i].key);
-        if (!known)
-            return key;
-    }
-    return NULL;
+    const char *known[N_WHOLES + N_TEXTS + 4] = {"format", "best_accepted", "facts"};
+    size_t n = 3;
+    for (size_t i = 0; i < N_WHOLES; i++)
+        known[n++] = wholes[i].key;
+    for (size_t i = 0; i < N_TEXTS; i++)
+        known[n++] = texts[i].key;
+    return cld_json_known(root, path, known, err);
 }
 
-static enum cld_status read_facts(const struct cld_json_reader *r, struct cld_train_state *st)
+static enum cld_status read_facts(const struct cld_fields *r, struct cld_train_state *st)
 {
-    const json_t *facts = cld_json_get(r, "facts");
-    const struct cld_json_reader in = {r->path, facts, r->err};
+    const json_t *facts = cld_fields_get(r, "facts");
+    const struct cld_fields in = {r->path, facts, r->err};
     const char *key;
     json_t *v;
     if (!json_is_object(facts)) {
-        cld_json_complain(r, "", "not an object for key", "facts");
+        cld_fields_complain(r, "", "not an object for key", "facts");
         return r->err->status;
     }
     json_object_foreach ((json_t *)(uintptr_t)facts, key, v) {
         struct cld_error why = CLD_ERROR_INIT;
-        const char *value = cld_json_string(&in, key);
+        const char *value = cld_fields_string(&in, key);
         if (cld_train_state_fact(st, key, value, &why)) {
             *r->err = why;
             return why.status;
@@ -159,24 +153,24 @@ enum cld_status cld_train_state_read(const char *path, struct cld_train_state *s
     enum cld_status s = cld_json_load(path, &root, err);
     if (s)
         return s;
-    struct cld_json_reader r = {path, root, err};
+    struct cld_fields r = {path, root, err};
     err->status = CLD_OK;
-    const char *format = cld_json_string(&r, "format"), *unknown = unknown_key(root);
+    const char *format = cld_fields_string(&r, "format");
     if (strcmp(format, FORMAT))
-        cld_json_complain(&r, "it was written by another version, or is no state of a run",
-                          "is not of format " FORMAT " but", format);
-    if (unknown)
-        cld_json_complain(&r, "", "unknown key", unknown);
+        cld_fields_complain(&r, "it was written by another version, or is no state of a run",
+                            "is not of format " FORMAT " but", format);
+    if (!err->status)
+        check_keys(root, path, err);
     for (size_t i = 0; i < N_WHOLES; i++) {
-        int64_t v = cld_json_whole(&r, wholes[i].key, wholes[i].least);
+        int64_t v = cld_fields_whole(&r, wholes[i].key, wholes[i].least);
         memcpy((char *)st + wholes[i].at, &v, sizeof v);
     }
-    st->best_accepted = cld_json_real(&r, "best_accepted");
+    st->best_accepted = cld_fields_real(&r, "best_accepted");
     for (size_t i = 0; i < N_TEXTS && !err->status; i++)
-        if (!(*text_at(st, i) = strdup(cld_json_string(&r, texts[i].key))))
+        if (!(*text_at(st, i) = strdup(cld_fields_string(&r, texts[i].key))))
             cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", path);
     if (!err->status && st->best_step > st->step)
-        cld_json_complain(&r, "", "a step that is still to come in key", "best_step");
+        cld_fields_complain(&r, "", "a step that is still to come in key", "best_step");
     s = err->status ? err->status : read_facts(&r, st);
     json_decref(root);
     return s;

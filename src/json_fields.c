@@ -1,4 +1,4 @@
-#include "json_file.h"
+#include "json_fields.h"
 
 #include <stdlib.h>
 
@@ -42,100 +42,100 @@ enum cld_status cld_json_text(const json_t *root, char **out, struct cld_error *
     return cld_fail(err, CLD_E_MEMORY, "", "no memory to write JSON");
 }
 
-void cld_json_complain(const struct cld_json_reader *r, const char *hint, const char *what,
-                       const char *key)
+void cld_fields_complain(const struct cld_fields *r, const char *hint, const char *what,
+                         const char *key)
 {
     if (!r->err->status)
         cld_fail(r->err, CLD_E_INPUT, hint, "%s: %s '%s'", r->path, what, key);
 }
 
-const json_t *cld_json_get(const struct cld_json_reader *r, const char *key)
+const json_t *cld_fields_get(const struct cld_fields *r, const char *key)
 {
     const json_t *v = json_object_get(r->object, key);
     return json_is_null(v) ? NULL : v;
 }
 
-static const json_t *needed(const struct cld_json_reader *r, const char *key)
+static const json_t *needed(const struct cld_fields *r, const char *key)
 {
-    const json_t *v = cld_json_get(r, key);
+    const json_t *v = cld_fields_get(r, key);
     if (!v)
-        cld_json_complain(r, "", "missing key", key);
+        cld_fields_complain(r, "", "missing key", key);
     return v;
 }
 
-size_t cld_json_count(const struct cld_json_reader *r, const char *key, size_t most)
+size_t cld_fields_count(const struct cld_fields *r, const char *key, size_t most)
 {
     const json_t *v = needed(r, key);
     if (!v)
         return 1;
     if (json_is_integer(v) && json_integer_value(v) >= 1 && (uint64_t)json_integer_value(v) <= most)
         return (size_t)json_integer_value(v);
-    cld_json_complain(r, "", "not a number in range for key", key);
+    cld_fields_complain(r, "", "not a number in range for key", key);
     return 1;
 }
 
-size_t cld_json_count_or(const struct cld_json_reader *r, const char *key, size_t most,
-                         size_t otherwise)
+size_t cld_fields_count_or(const struct cld_fields *r, const char *key, size_t most,
+                           size_t otherwise)
 {
-    return cld_json_get(r, key) ? cld_json_count(r, key, most) : otherwise;
+    return cld_fields_get(r, key) ? cld_fields_count(r, key, most) : otherwise;
 }
 
-int64_t cld_json_whole(const struct cld_json_reader *r, const char *key, int64_t least)
+int64_t cld_fields_whole(const struct cld_fields *r, const char *key, int64_t least)
 {
     const json_t *v = needed(r, key);
     if (v && (!json_is_integer(v) || json_integer_value(v) < least)) {
-        cld_json_complain(r, "", "not a whole number in range for key", key);
+        cld_fields_complain(r, "", "not a whole number in range for key", key);
         return least;
     }
     return v ? json_integer_value(v) : least;
 }
 
-double cld_json_positive_or(const struct cld_json_reader *r, const char *key, double otherwise)
+double cld_fields_positive_or(const struct cld_fields *r, const char *key, double otherwise)
 {
-    const json_t *v = cld_json_get(r, key);
+    const json_t *v = cld_fields_get(r, key);
     if (!v)
         return otherwise;
     if (!json_is_number(v) || !(json_number_value(v) > 0)) {
-        cld_json_complain(r, "", "not a positive number for key", key);
+        cld_fields_complain(r, "", "not a positive number for key", key);
         return 1;
     }
     return json_number_value(v);
 }
 
-double cld_json_real(const struct cld_json_reader *r, const char *key)
+double cld_fields_real(const struct cld_fields *r, const char *key)
 {
     const json_t *v = needed(r, key);
     if (v && !json_is_number(v))
-        cld_json_complain(r, "", "not a number for key", key);
+        cld_fields_complain(r, "", "not a number for key", key);
     return json_number_value(v);
 }
 
-bool cld_json_bool_or(const struct cld_json_reader *r, const char *key, bool otherwise)
+bool cld_fields_bool_or(const struct cld_fields *r, const char *key, bool otherwise)
 {
-    const json_t *v = cld_json_get(r, key);
+    const json_t *v = cld_fields_get(r, key);
     if (!v)
         return otherwise;
     if (!json_is_boolean(v))
-        cld_json_complain(r, "", "not true or false for key", key);
+        cld_fields_complain(r, "", "not true or false for key", key);
     return json_is_true(v);
 }
 
-int64_t cld_json_token_or_none(const struct cld_json_reader *r, const char *key)
+int64_t cld_fields_token_or_none(const struct cld_fields *r, const char *key)
 {
-    const json_t *v = cld_json_get(r, key);
+    const json_t *v = cld_fields_get(r, key);
     if (json_is_array(v))
         v = json_array_get(v, 0);
     if (!v)
         return -1;
     if (!json_is_integer(v) || json_integer_value(v) < 0)
-        cld_json_complain(r, "", "not a token id for key", key);
+        cld_fields_complain(r, "", "not a token id for key", key);
     return json_integer_value(v);
 }
 
-const char *cld_json_string(const struct cld_json_reader *r, const char *key)
+const char *cld_fields_string(const struct cld_fields *r, const char *key)
 {
     const json_t *v = needed(r, key);
     if (v && !json_is_string(v))
-        cld_json_complain(r, "", "not a text for key", key);
+        cld_fields_complain(r, "", "not a text for key", key);
     return json_is_string(v) ? json_string_value(v) : "";
 }
