@@ -7,7 +7,6 @@
 
 #include "file.h"
 #include "json_fields.h"
-#include "log.h"
 
 void cld_drafter_file_make(struct cld_drafter_file *f, const struct cld_drafter_config *config,
                            const int *taps, const struct cld_model_config *target, double init_std)

@@ -102,7 +102,8 @@ static inline void fill_bits(struct small *r, const struct cld_tensor *arena, ui
 }
 
 /* The bits of one parameter in an arena; `size` bytes an element. Freed by the caller. */
-static inline void *param_bits(const struct cld_tensor *arena, const struct cld_param *p, size_t size)
+static inline void *param_bits(const struct cld_tensor *arena, const struct cld_param *p,
+                               size_t size)
 {
     size_t n = p->n_rows * p->n_cols;
     void *bits = malloc(n * size);
@@ -111,7 +112,7 @@ static inline void *param_bits(const struct cld_tensor *arena, const struct cld_
 }
 
 static inline void assert_arena_equal(struct small *a, const struct cld_tensor *x,
-                               const struct cld_tensor *y, size_t size)
+                                      const struct cld_tensor *y, size_t size)
 {
     for (size_t i = 0; i < a->d.n_params; i++) {
         const struct cld_param *p = &a->d.params[i];

@@ -31,7 +31,7 @@ static struct cld_train_state state_at(int64_t step, int64_t best_step)
     static char config[] = "[run]\nseed = 42\n# \"quotes\", \\ and \xc3\xa4\n";
     static char version[] = "1.2.3", hash[] = "00ff", name[] = "qwen3";
     return (struct cld_train_state){.step = step,
-                                    .n_rows = step * 8,
+                                    .n_rows = step % 1000 * 8,
                                     .seed = 42,
                                     .best_accepted = 2.5,
                                     .best_step = best_step,
