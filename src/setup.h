@@ -8,8 +8,6 @@
 #include "drafter.h"
 #include "model_config.h"
 
-#define CLD_MAX_TAPS 64
-
 struct cld_setup {
     struct cld_model_config target;
     struct cld_drafter_config drafter;
