@@ -55,6 +55,7 @@ struct cld_drafter_options {
     enum cld_attention_backend attention;
     bool train;                /* gradients and optimizer state exist */
     bool recompute;            /* keep only the inputs of layers; run them again in the backward pass */
+    const struct cld_tensor *features; /* [C, K*H], declared in the same plan; NULL: a tensor of its own */
 };
 
 /* Tensors of one layer. Norm statistics are kept; see drafter.c for which may be recomputed. */
