@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cl_error.h"
+#include "clock.h"
 #include "embedded.h"
 #include "file.h"
 #include "log.h"
@@ -91,9 +92,9 @@ static enum cld_status build(struct cld_queue *q, const char *file, const char *
     cl_program p = NULL;
     if ((s = load_source(file, &source, &n_bytes, err)))
         return s;
-    double asked = cld_now_ms();
+    double asked = cld_clock_ms();
     pthread_mutex_lock(&build_lock);
-    double begun = cld_now_ms();
+    double begun = cld_clock_ms();
     p = clCreateProgramWithSource(q->context, 1, (const char **)(uintptr_t)&source, &n_bytes, &code);
     if (code == CL_SUCCESS) {
         code = clBuildProgram(p, 1, &q->id, options, NULL, NULL);
@@ -102,7 +103,7 @@ static enum cld_status build(struct cld_queue *q, const char *file, const char *
     } else {
         s = cld_cl_fail(err, code, "%s: cannot make a program of %s", q->name, key);
     }
-    double ended = cld_now_ms();
+    double ended = cld_clock_ms();
     pthread_mutex_unlock(&build_lock);
     q->counts.n_builds++;
     q->counts.build_ms += ended - begun;

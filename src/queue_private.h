@@ -64,6 +64,5 @@ void cld_queue_check_owner(const struct cld_queue *q, const char *call);
 #endif
 
 void cld_programs_free(struct cld_queue *q);
-double cld_now_ms(void);
 
 #endif
