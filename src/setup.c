@@ -116,3 +116,15 @@ enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
                                         cfg->train.gamma, cfg->train.stop_at_gap};
     return cld_drafter_config_check(&s->drafter, err);
 }
+
+enum cld_status cld_setup_device(const struct cld_config *cfg, const char **spec,
+                                 struct cld_error *err)
+{
+    const struct cld_text_list *t = &cfg->devices.targets, *d = &cfg->devices.drafters;
+    *spec = d->n ? d->v[0] : t->n ? t->v[0] : NULL;
+    if (t->n > 1 || d->n > 1 || (t->n && d->n && strcmp(t->v[0], d->v[0])))
+        return cld_fail(err, CLD_E_USAGE, "name one device, or none for the default",
+                        "devices.targets and devices.drafters name more than one device; a run uses "
+                        "one");
+    return CLD_OK;
+}

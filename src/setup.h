@@ -29,4 +29,9 @@ enum cld_status cld_auto_taps(size_t n_target_layers, size_t n_taps, int *taps,
 enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
                                struct cld_setup *out, struct cld_error *err);
 
+/* The device that runs target and drafter: what devices.targets and devices.drafters both name, or
+ * the one that is given; NULL means the default. CLD_E_USAGE if they ask for more than one. */
+enum cld_status cld_setup_device(const struct cld_config *cfg, const char **spec,
+                                 struct cld_error *err);
+
 #endif
