@@ -92,12 +92,13 @@ expect_target 'unsupported model' "unsupported model_type 'gpt2'" \
 expect_target 'no tokenizer' 'tokenizer\.json' rm "$target/tokenizer.json"
 expect_target 'broken tokenizer' 'tokenizer\.json' cut_file "$target/tokenizer.json" 3000
 expect_target 'no weights' 'model\.safetensors' rm "$weights"
-expect_target 'truncated weights' 'model\.safetensors' cut_file "$weights" 1000000
-expect_target 'weights without a header' 'model\.safetensors' cut_file "$weights" 7
-expect_target 'header of 2^63 bytes' 'model\.safetensors' \
+expect_target 'truncated weights' 'model\.safetensors: tensor .* reach past' cut_file "$weights" 1000000
+expect_target 'weights without a header' 'model\.safetensors: 7 bytes, too short' cut_file "$weights" 7
+expect_target 'header of 2^63 bytes' 'model\.safetensors: claims a header of 9223372036854775808' \
     overwrite "$weights" '\0\0\0\0\0\0\0\x80'
-expect_target 'header that is no JSON' 'model\.safetensors' overwrite "$weights" '\x10\0\0\0\0\0\0\0xxxx'
-expect_target 'tensors that overlap' 'model\.safetensors' overlapping "$weights"
+expect_target 'header that is no JSON' 'model\.safetensors: bad JSON' \
+    overwrite "$weights" '\x10\0\0\0\0\0\0\0xxxx'
+expect_target 'tensors that overlap' 'model\.safetensors: tensor b: .*overlap' overlapping "$weights"
 expect_target 'tensor of another shape' '(gate|up|down)_proj\.weight' \
     replace "$target/config.json" 's/"intermediate_size": 512/"intermediate_size": 520/'
 expect_target 'vocabulary smaller than a token id' '94[0-9]' \
