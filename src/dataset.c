@@ -339,23 +339,21 @@ done:
 
 /* ---- generated rows ---- */
 
-enum cld_status cld_dataset_synthetic(const char *spec, size_t n_vocab, uint64_t seed,
+enum cld_status cld_dataset_synthetic(size_t n_rows, size_t length, size_t n_vocab, uint64_t seed,
                                       struct cld_dataset **out, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    unsigned long long n_rows = 0, length = 0;
-    int used = 0;
     *out = NULL;
-    if (sscanf(spec, "%10llu , %10llu %n", &n_rows, &length, &used) != 2 || spec[used] ||
-        strchr(spec, '-') || !n_rows || length < 2 || !n_vocab)
+    if (!n_rows || length < 2 || !n_vocab)
         return cld_fail(err, CLD_E_USAGE, "for example data.synthetic = 1000,2048",
-                        "\"%.60s\" is not ROWS,LENGTH with at least 1 row of 2 tokens", spec);
+                        "data.synthetic: %zu rows of %zu tokens; at least 1 row of 2 tokens", n_rows,
+                        length);
     struct cld_dataset *d = calloc(1, sizeof *d);
     if (!d)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a dataset");
-    size_t n_prompt = cld_min((size_t)length / 4, 16);
+    size_t n_prompt = cld_min(length / 4, 16);
     for (uint64_t r = 0; r < n_rows; r++) {
-        if ((s = reserve(d, (size_t)length, err)))
+        if ((s = reserve(d, length, err)))
             goto done;
         int32_t *ids = d->ids + d->counts.n_tokens;
         uint8_t *mask = d->mask + d->counts.n_tokens;
@@ -364,7 +362,7 @@ enum cld_status cld_dataset_synthetic(const char *spec, size_t n_vocab, uint64_t
                                                n_vocab);
             mask[i] = i >= n_prompt;
         }
-        keep(d, r, (size_t)length);
+        keep(d, r, length);
     }
     d->counts.n_lines = d->counts.n_rows;
     *out = d;

@@ -53,8 +53,8 @@ enum cld_status cld_dataset_load(const char *const *paths, size_t n_paths,
                                  struct cld_dataset **out, struct cld_error *err);
 
 /* Rows of random tokens for runs that measure shapes and speed: the first quarter of a row, at most
- * 16 tokens, is prompt, the rest supervised. `spec` is "ROWS,LENGTH"; CLD_E_USAGE if it is not. */
-enum cld_status cld_dataset_synthetic(const char *spec, size_t n_vocab, uint64_t seed,
+ * 16 tokens, is prompt, the rest supervised. CLD_E_USAGE: no row, or fewer than 2 tokens. */
+enum cld_status cld_dataset_synthetic(size_t n_rows, size_t length, size_t n_vocab, uint64_t seed,
                                       struct cld_dataset **out, struct cld_error *err);
 
 void cld_dataset_free(struct cld_dataset *d);

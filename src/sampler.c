@@ -183,21 +183,3 @@ enum cld_status cld_sampler_at(struct cld_sampler *s, uint64_t position, struct 
         out->n_tokens += cld_dataset_row(s->data, out->rows[i]).n;
     return CLD_OK;
 }
-
-void cld_sample_write(const struct cld_dataset *data, const struct cld_sample *sample, int32_t base,
-                      int32_t *ids, uint8_t *loss_mask, int32_t *positions, int32_t *document)
-{
-    size_t at = 0;
-    for (size_t d = 0; d < sample->n_rows; d++) {
-        struct cld_row row = cld_dataset_row(data, sample->rows[d]);
-        if (ids)
-            memcpy(ids + at, row.ids, row.n * sizeof *ids);
-        if (loss_mask)
-            memcpy(loss_mask + at, row.loss_mask, row.n);
-        for (size_t i = 0; i < row.n && positions; i++)
-            positions[at + i] = (int32_t)i;
-        for (size_t i = 0; i < row.n && document; i++)
-            document[at + i] = base + (int32_t)at;
-        at += row.n;
-    }
-}

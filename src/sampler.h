@@ -45,10 +45,4 @@ struct cld_sample {
 enum cld_status cld_sampler_at(struct cld_sampler *s, uint64_t position, struct cld_sample *out,
                                struct cld_error *err);
 
-/* Lays the documents of a sample one after the other: token ids, loss mask, positions (from 0 in each
- * document) and, for each token, base + the index of its document's first token. Every array has room
- * for sample->n_tokens; NULL where one is not wanted. */
-void cld_sample_write(const struct cld_dataset *data, const struct cld_sample *sample, int32_t base,
-                      int32_t *ids, uint8_t *loss_mask, int32_t *positions, int32_t *document);
-
 #endif

@@ -192,35 +192,6 @@ static void packed_rows(void **state)
     cld_dataset_free(d);
 }
 
-static void documents_are_laid_out(void **state)
-{
-    (void)state;
-    struct cld_error err = CLD_ERROR_INIT;
-    struct cld_dataset *d = varied(10);
-    struct cld_sampler *s = NULL;
-    struct cld_sample sample;
-    int32_t ids[32], positions[32], document[32];
-    uint8_t mask[32];
-    assert_int_equal(cld_sampler_new(d, 1, 32, &s, &err), CLD_OK);
-    assert_int_equal(cld_sampler_at(s, 0, &sample, &err), CLD_OK);
-    assert_true(sample.n_rows > 1);
-    cld_sample_write(d, &sample, 1000, ids, mask, positions, document);
-    size_t at = 0;
-    for (size_t k = 0; k < sample.n_rows; k++) {
-        size_t begin = at;
-        for (size_t i = 0; i < cld_dataset_row(d, sample.rows[k]).n; i++, at++) {
-            assert_int_equal(ids[at], sample.rows[k]);
-            assert_int_equal(mask[at], 1);
-            assert_int_equal(positions[at], i);
-            assert_int_equal(document[at], 1000 + begin);
-        }
-    }
-    assert_int_equal(at, sample.n_tokens);
-    cld_sample_write(d, &sample, 0, ids, NULL, NULL, NULL);
-    cld_sampler_free(s);
-    cld_dataset_free(d);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,7 +200,6 @@ int main(void)
         cmocka_unit_test(anchors_follow_the_rule),
         cmocka_unit_test(rows_without_packing),
         cmocka_unit_test(packed_rows),
-        cmocka_unit_test(documents_are_laid_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
