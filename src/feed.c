@@ -8,6 +8,7 @@
 #include "log.h"
 #include "sampler.h"
 #include "sha256.h"
+#include "size.h"
 
 struct cld_feed {
     const struct cld_config *cfg;

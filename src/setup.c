@@ -117,6 +117,17 @@ enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
     return cld_drafter_config_check(&s->drafter, err);
 }
 
+enum cld_status cld_setup_same_taps(const struct cld_setup *s, const int *taps, const char *path,
+                                    struct cld_error *err)
+{
+    for (size_t i = 0; i < s->n_taps; i++)
+        if (taps[i] != s->taps[i])
+            return cld_fail(err, CLD_E_INPUT, "set target.taps to the drafter's",
+                            "%s taps layer %d where this run taps layer %d", path, taps[i],
+                            s->taps[i]);
+    return CLD_OK;
+}
+
 enum cld_status cld_setup_device(const struct cld_config *cfg, const char **spec,
                                  struct cld_error *err)
 {
