@@ -195,8 +195,8 @@ static enum cld_status read_row(struct loader *l, const json_t *line, struct cld
         return read_ids(l, line, err);
     if (l->encoder)
         return read_chat(l, messages ? messages : share_gpt, err);
-    return cld_fail(err, CLD_E_INPUT, "give a target directory that has its tokenizer.json, or rows "
-                    "of input_ids", "a chat row, but there is no tokenizer");
+    return cld_fail(err, CLD_E_INPUT, "give a target directory that has its tokenizer.json, or "
+                    "rows of input_ids", "a chat row, but there is no tokenizer");
 }
 
 /* A line of text becomes l->tokens and l->mask. */
@@ -234,7 +234,7 @@ static enum cld_status take_row(struct loader *l, uint64_t id, struct cld_error 
     size_t n = cld_min(l->tokens.n, l->options->max_length);
     for (size_t i = 0; i < l->tokens.n; i++)
         if ((size_t)l->tokens.ids[i] >= l->options->n_vocab)
-            return cld_fail(err, CLD_E_INPUT, "use the tokenizer and data that belong to the target",
+            return cld_fail(err, CLD_E_INPUT, "use the target's own tokenizer and data for it",
                             "token %zu has id %d, the target's vocabulary has %zu tokens", i,
                             l->tokens.ids[i], l->options->n_vocab);
     if (!has_pair(l->mask, n)) {

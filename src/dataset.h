@@ -3,8 +3,8 @@
  * Files are JSONL, one row a line:
  *   {"messages": [...]} or {"conversations": [...]}   a chat (messages.h), rendered by a template
  *   {"input_ids": [...], "loss_mask": [...]}          ready tokens, the mask of 0 and 1
- * Blank lines are passed over. A row that names tools ("tools", "functions", "chat_template_kwargs",
- * not empty) is refused, since it would have to be rendered otherwise; further keys say nothing.
+ * Blank lines are passed over. A row with "tools", "functions" or "chat_template_kwargs" that are not
+ * empty is refused, since it would have to be rendered otherwise; further keys say nothing.
  * A row is used if it has two consecutive supervised tokens, after max_length has cut it.
  *
  * A dataset is immutable once loaded and shared by all threads; loading is one thread's work. */
@@ -36,18 +36,18 @@ struct cld_dataset_counts {
 
 /* Arrays are borrowed from the dataset. */
 struct cld_row {
-    uint64_t id;               /* ordinal among all lines of all files, blank and bad ones counted */
-    const int32_t *ids;        /* [n] */
-    const uint8_t *loss_mask;  /* [n], 0 or 1 */
+    uint64_t id; /* ordinal among all lines of all files, blank and bad ones counted */
+    const int32_t *ids;       /* [n] */
+    const uint8_t *loss_mask; /* [n], 0 or 1 */
     size_t n;
 };
 
 struct cld_dataset;
 
-/* Reads the files in order. CLD_E_INPUT: a file that cannot be read, a token id beyond n_vocab (always
- * fatal: the tokenizer is not the target's), a bad row where those are fatal, no row left. Skipped
- * rows are logged as file:line and reason, the first few of them, and then counted. CLD_E_USAGE:
- * max_length below 2. */
+/* Reads the files in order. CLD_E_INPUT: a file that cannot be read, a token id beyond n_vocab
+ * (always fatal: the tokenizer is not the target's), a bad row where those are fatal, no row
+ * left. Skipped rows are logged as file:line and reason, the first few of them, and then
+ * counted. CLD_E_USAGE: max_length below 2. */
 enum cld_status cld_dataset_load(const char *const *paths, size_t n_paths,
                                  const struct cld_dataset_options *options,
                                  struct cld_dataset **out, struct cld_error *err);

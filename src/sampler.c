@@ -7,8 +7,8 @@
 #include "random.h"
 #include "size.h"
 
-/* A Feistel network of four rounds over the smallest even number of bits that holds n values; values
- * past n are sent through again until one falls below (at most 4 times on average). */
+/* A Feistel network of four rounds over the smallest even number of bits that holds n values;
+ * values past n are sent through again until one falls below (at most 4 times on average). */
 uint64_t cld_sample_order(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i)
 {
     unsigned half = 1;

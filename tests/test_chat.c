@@ -214,10 +214,10 @@ static void templates_by_name_and_by_model(void **state)
 
     static const char llama3[] =
         "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = "
-        "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim"
-        " + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}"
-        "{{ content }}{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant"
-        "<|end_header_id|>\n\n' }}{% endif %}";
+        "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] "
+        "| trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}"
+        "{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}{{ "
+        "'<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}";
     char dir[] = "/tmp/cldraft-test-XXXXXX";
     assert_non_null(mkdtemp(dir));
     assert_int_equal(cld_chat_template_of(dir, &t, &err), CLD_E_USAGE);

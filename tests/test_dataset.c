@@ -114,21 +114,21 @@ static void bad_rows_are_counted_by_reason(void **state)
     char text[512];
     enum cld_status s = load(
         f,
-        "{\"messages\": [\n"                                                        /* JSON */
-        "{\"messages\": \"\xff\"}\n"                                                /* UTF-8 */
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"\\ud800\"}]}\n"        /* JSON */
-        "3\n{}\n"                                                                   /* shape */
-        "{\"messages\": [], \"input_ids\": []}\n"                                   /* shape */
-        "{\"input_ids\": [1, 2], \"loss_mask\": [1]}\n"                             /* shape */
-        "{\"input_ids\": [1, -2], \"loss_mask\": [1, 1]}\n"                         /* shape */
-        "{\"input_ids\": [1, 2], \"loss_mask\": [1, 2]}\n"                          /* shape */
-        "{\"input_ids\": [1, 2.0], \"loss_mask\": [1, 1]}\n"                        /* shape */
-        "{\"messages\": [{\"role\": \"robot\", \"content\": \"\"}]}\n"              /* role */
-        "{\"messages\": [{\"role\": \"user\", \"content\": []}]}\n"                 /* unsupported */
-        "{\"tools\": [{}], \"messages\": [{\"role\": \"user\", \"content\": \"\"}]}\n" /* same */
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n"              /* unsupervised */
-        "{\"input_ids\": [1, 2, 3, 4], \"loss_mask\": [1, 0, 1, 0]}\n"              /* unsupervised */
-        "{\"input_ids\": [], \"loss_mask\": []}\n"                                  /* unsupervised */
+        "{\"messages\": [\n" /* JSON */
+        "{\"messages\": \"\xff\"}\n" /* UTF-8 */
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"\\ud800\"}]}\n" /* JSON */
+        "3\n{}\n" /* shape */
+        "{\"messages\": [], \"input_ids\": []}\n" /* shape */
+        "{\"input_ids\": [1, 2], \"loss_mask\": [1]}\n" /* shape */
+        "{\"input_ids\": [1, -2], \"loss_mask\": [1, 1]}\n" /* shape */
+        "{\"input_ids\": [1, 2], \"loss_mask\": [1, 2]}\n" /* shape */
+        "{\"input_ids\": [1, 2.0], \"loss_mask\": [1, 1]}\n" /* shape */
+        "{\"messages\": [{\"role\": \"robot\", \"content\": \"\"}]}\n" /* role */
+        "{\"messages\": [{\"role\": \"user\", \"content\": []}]}\n"
+        "{\"tools\": [{}], \"messages\": [{\"role\": \"user\", \"content\": \"\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n" /* unsupervised */
+        "{\"input_ids\": [1, 2, 3, 4], \"loss_mask\": [1, 0, 1, 0]}\n" /* unsupervised */
+        "{\"input_ids\": [], \"loss_mask\": []}\n" /* unsupervised */
         CHAT("Hi", "it"),
         NULL, plain(f), &d, &err);
     assert_int_equal(s, CLD_OK);
