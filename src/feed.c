@@ -33,6 +33,7 @@ enum cld_status cld_feed_open(const struct cld_config *cfg, struct cld_feed **ou
     enum cld_status s = CLD_OK;
     char *path = cld_format("%s/tokenizer.json", cfg->target.dir);
     struct cld_feed *f = calloc(1, sizeof *f);
+    uint64_t n_bytes = 0;
     *out = NULL;
     if (!f || !path) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for the data");
@@ -40,7 +41,7 @@ enum cld_status cld_feed_open(const struct cld_config *cfg, struct cld_feed **ou
     }
     f->cfg = cfg;
     if (reads_text(cfg) && ((s = cld_tokenizer_load(path, &f->tokenizer, err)) ||
-                            (s = cld_sha256_file(path, f->tokenizer_hash, NULL, err))))
+                            (s = cld_sha256_file(path, f->tokenizer_hash, &n_bytes, err))))
         goto done;
     *out = f;
     f = NULL;
@@ -93,22 +94,18 @@ static enum cld_status choose_template(const struct cld_config *cfg, enum cld_ch
     return CLD_OK;
 }
 
-static enum cld_status load_set(struct cld_feed *f, const char *path, const char *what,
-                                size_t vocab, struct cld_dataset **out, struct cld_error *err)
+static enum cld_status load_set(struct cld_feed *f, const char *path, size_t vocab,
+                                 struct cld_dataset **out, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    char text[400];
     struct cld_dataset_options options = {.tokenizer = f->tokenizer,
                                           .max_length = f->cfg->data.max_length,
                                           .n_vocab = vocab,
                                           .bad_row_fatal = f->cfg->data.bad_row ==
                                                            CLD_BAD_ROW_FAIL};
-    if ((s = choose_template(f->cfg, &options.chat_template, err)) ||
-        (s = cld_dataset_load(&path, 1, &options, out, err)))
+    if ((s = choose_template(f->cfg, &options.chat_template, err)))
         return s;
-    cld_dataset_describe(cld_dataset_counts(*out), text, sizeof text);
-    cld_info("%s set %s: %s", what, path, text);
-    return CLD_OK;
+    return cld_dataset_load(&path, 1, &options, out, err);
 }
 
 enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, struct cld_error *err)
@@ -122,10 +119,10 @@ enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, stru
         s = cld_dataset_synthetic(made->v[0], cld_min(made->v[1], cfg->data.max_length), vocab,
                                   (uint64_t)cfg->run.seed, &f->train, err);
     } else if (train) {
-        s = load_set(f, cfg->data.train, "training", vocab, &f->train, err);
+        s = load_set(f, cfg->data.train, vocab, &f->train, err);
     }
     if (!s && cfg->data.heldout)
-        s = load_set(f, cfg->data.heldout, "held-out", vocab, &f->heldout, err);
+        s = load_set(f, cfg->data.heldout, vocab, &f->heldout, err);
     if (!s && train)
         s = cld_sampler_new(f->train, (uint64_t)cfg->run.seed,
                             cfg->data.packing ? cfg->data.max_length : 0, &f->sampler, err);

@@ -66,9 +66,10 @@ static enum cld_status resolve_layers(const struct cld_config *cfg, struct cld_d
 static enum cld_status hash_config(const char *dir, struct cld_setup *s, struct cld_error *err)
 {
     char *path = cld_format("%s/config.json", dir);
+    uint64_t n_bytes = 0;
     if (!path)
         return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", dir);
-    enum cld_status status = cld_sha256_file(path, s->target_hash, NULL, err);
+    enum cld_status status = cld_sha256_file(path, s->target_hash, &n_bytes, err);
     free(path);
     return status;
 }
