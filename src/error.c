@@ -4,6 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Messages quote names out of files; a hostile one must not reach the terminal as an escape. */
+static void mask_controls(char *text)
+{
+    for (; *text; text++)
+        if (((unsigned char)*text < 0x20 && *text != '\n') || *text == 0x7f)
+            *text = '?';
+}
+
 enum cld_status cld_fail(struct cld_error *err, enum cld_status status, const char *hint,
                          const char *fmt, ...)
 {
@@ -14,6 +22,8 @@ enum cld_status cld_fail(struct cld_error *err, enum cld_status status, const ch
     vsnprintf(fresh.what, sizeof fresh.what, fmt, ap);
     va_end(ap);
     snprintf(fresh.hint, sizeof fresh.hint, "%s", hint ? hint : "");
+    mask_controls(fresh.what);
+    mask_controls(fresh.hint);
     *err = fresh;
     return status;
 }
@@ -25,6 +35,7 @@ enum cld_status cld_fail_prefix(struct cld_error *err, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(prefix, sizeof prefix, fmt, ap);
     va_end(ap);
+    mask_controls(prefix);
     memcpy(old, err->what, sizeof old);
     snprintf(err->what, sizeof err->what, "%.380s: %.380s", prefix, old);
     return err->status;

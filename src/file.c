@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* vasprintf, nftw */
 #include "file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -42,29 +43,41 @@ enum cld_status cld_file_read_at(int fd, const char *path, uint64_t offset, void
     return CLD_OK;
 }
 
+enum cld_status cld_file_open(const char *path, int *fd, uint64_t *n_bytes, struct cld_error *err)
+{
+    struct stat st;
+    /* Without O_NONBLOCK a named pipe would keep us here for ever; regular files do not care. */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0)
+        return cld_fail(err, CLD_E_INPUT, "check the path and its permissions",
+                        "%s: cannot open: %s", path, strerror(errno));
+    if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
+        close(*fd);
+        *fd = -1;
+        return cld_fail(err, CLD_E_INPUT, "", "%s: not a regular file", path);
+    }
+    *n_bytes = (uint64_t)st.st_size;
+    return CLD_OK;
+}
+
 enum cld_status cld_file_read(const char *path, size_t max_bytes, char **out, size_t *n_bytes,
                               struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
     char *data = NULL;
-    struct stat st;
+    uint64_t size;
+    int fd;
     *out = NULL;
     if (!max_bytes)
         max_bytes = (size_t)4 << 30;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return cld_fail(err, CLD_E_INPUT, "check the path and its permissions",
-                        "%s: cannot open: %s", path, strerror(errno));
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-        s = cld_fail(err, CLD_E_INPUT, "", "%s: not a regular file", path);
+    enum cld_status s = cld_file_open(path, &fd, &size, err);
+    if (s)
+        return s;
+    if (size > max_bytes) {
+        s = cld_fail(err, CLD_E_INPUT, "", "%s: %llu bytes, at most %zu are read here", path,
+                     (unsigned long long)size, max_bytes);
         goto done;
     }
-    if ((uint64_t)st.st_size > max_bytes) {
-        s = cld_fail(err, CLD_E_INPUT, "", "%s: %lld bytes, at most %zu are read here", path,
-                     (long long)st.st_size, max_bytes);
-        goto done;
-    }
-    *n_bytes = (size_t)st.st_size;
+    *n_bytes = (size_t)size;
     data = malloc(*n_bytes + 1);
     if (!data) {
         s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for %zu bytes", path, *n_bytes);
@@ -247,6 +260,55 @@ enum cld_status cld_dir_make(const char *path, struct cld_error *err)
             break;
     }
     free(p);
+    return s;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void cld_dir_list_free(char **names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(names[i]);
+    free(names);
+}
+
+enum cld_status cld_dir_list(const char *path, char ***names, size_t *n, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct dirent *entry;
+    size_t room = 0;
+    *names = NULL;
+    *n = 0;
+    DIR *dir = opendir(path);
+    if (!dir)
+        return cld_fail(err, CLD_E_IO, "", "%s: cannot list: %s", path, strerror(errno));
+    while (errno = 0, (entry = readdir(dir))) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+            continue;
+        if (*n == room) {
+            room = room ? 2 * room : 16;
+            char **more = realloc(*names, room * sizeof *more);
+            if (!more)
+                break;
+            *names = more;
+        }
+        if (!((*names)[*n] = cld_format("%s", entry->d_name)))
+            break;
+        ++*n;
+    }
+    if (entry || errno) {
+        s = entry ? cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to list it", path)
+                  : cld_fail(err, CLD_E_IO, "", "%s: cannot list: %s", path, strerror(errno));
+        cld_dir_list_free(*names, *n);
+        *names = NULL;
+        *n = 0;
+    } else if (*n) {
+        qsort(*names, *n, sizeof **names, by_bytes);
+    }
+    closedir(dir);
     return s;
 }
 

@@ -21,7 +21,8 @@ struct cld_span {
     int32_t lo, hi, own_lo, own_hi;
 };
 
-/* A block of the drafter: key index of the first token of its document and of its anchor. */
+/* A block of the drafter: key index of the first token of its document and of its anchor. A negative
+ * anchor makes a padding block: its rows see nothing. */
 struct cld_block {
     int32_t doc, anchor;
 };
@@ -39,7 +40,8 @@ void cld_mask_causal(const int32_t *doc, size_t n, struct cld_span *spans);
 /* Tile lists in both directions, in compressed rows: query tile t visits key tiles
  * fwd[fwd_ptr[t]] .. fwd[fwd_ptr[t + 1] - 1], ascending; key tile t is visited by query tiles
  * bwd[bwd_ptr[t]] ... A tile is listed only if some row of the one sees some key of the other. An
- * entry is tile * 2 + full, where full means that every row sees every key of the tile. */
+ * entry is tile * 2 + full, where full means that every row (of those that exist) sees every key of
+ * the tile, and that the tile has k_tile keys: a short last tile of keys is never full. */
 struct cld_tiles {
     size_t q_tile, k_tile; /* rows and keys of a tile */
     size_t n_q_tiles, n_k_tiles, n_listed;
@@ -49,7 +51,8 @@ struct cld_tiles {
 /* Upper bound of n_listed for planning: every query tile with every key tile. */
 size_t cld_tiles_max(size_t n_q, size_t n_keys, size_t q_tile, size_t k_tile);
 
-/* Fills *out (freed by cld_tiles_free; a previous content's memory is reused). */
+/* Fills *out (zeroed before its first use, freed by cld_tiles_free; a previous content's memory is
+ * reused). n_q and n_keys may be 0. CLD_E_INTERNAL where a span passes n_keys. */
 enum cld_status cld_tiles_build(const struct cld_span *spans, size_t n_q, size_t n_keys,
                                 size_t q_tile, size_t k_tile, struct cld_tiles *out,
                                 struct cld_error *err);

@@ -2,20 +2,22 @@
  *
  * q [n_q, n_heads * head_dim], k and v [n_keys, n_kv_heads * head_dim], o like q; query head h uses
  * KV head h / (n_heads / n_kv_heads). Softmax over the keys that mask.h's spans allow, scale
- * head_dim^-0.5, statistics in float. A row that sees nothing gives zeros and no gradient.
- * lse [n_heads, n_q] F32 keeps log-sum-exp for the backward pass (the sentinel of an empty row is
- * finite). Sparse visits listed tiles only and never stores scores; dense stores them and exists as
- * an oracle and as an explicit setting. Results are the same bits from run to run.
+ * head_dim^-0.5, statistics in float. A row that sees nothing gives zeros and no gradient, and a key
+ * that nobody sees gets a gradient of exactly zero.
+ * lse [n_heads, n_q or more] F32 keeps log-sum-exp for the backward pass; it is 0 for a row that sees
+ * nothing. Sparse visits listed tiles only and never stores scores; dense stores them and exists as an
+ * oracle and as an explicit setting. Results are the same bits from run to run.
  *
  * Thread: the queue's owner. */
 #ifndef CLD_OP_ATTENTION_H
 #define CLD_OP_ATTENTION_H
 
+#include "attention_backend.h"
 #include "mask.h"
 #include "queue.h"
 #include "tensor.h"
 
-enum cld_attention_backend { CLD_ATTENTION_SPARSE, CLD_ATTENTION_DENSE };
+struct cld_attention_impl; /* a row of the dispatch table, private */
 
 /* Tile shapes and needs of a backend for one geometry on one queue, known before any allocation. */
 struct cld_attention_plan {
@@ -24,26 +26,33 @@ struct cld_attention_plan {
     bool backward;         /* false: forward only */
     enum cld_dtype type;   /* storage of q, k, v, o */
     enum cld_dtype grad_type;
-    size_t q_tile, k_tile;
+    size_t q_tile, k_tile; /* 0 for dense, which has no tiles */
+    size_t heads_together; /* query heads of a KV head that a tile takes at once */
     size_t mask_bytes;     /* spans and tile lists on the device, for one kind of layer */
-    size_t scratch_bytes;  /* shared by all layers, free between calls */
-    char variant[96];      /* "sparse cpu 4x64 float16": named in log, metrics and checkpoint */
+    size_t scratch_bytes;  /* shared by all layers, free between calls; 0 is possible */
+    char variant[96];      /* "sparse cpu, tiles of 16 x 4 rows and 32 keys": in log and metrics */
+    char options[96];      /* build options of its kernels */
+    size_t local;          /* work-items in a group */
+    const struct cld_attention_impl *impl;
 };
-/* CLD_E_USAGE where the geometry is not supported (head_dim a multiple of 8 up to 256). */
+/* The kernel family is the queue's. CLD_E_USAGE where the geometry is not supported (head_dim a
+ * multiple of 8 up to 256), CLD_E_DEVICE where the device lacks local memory or work-items. */
 enum cld_status cld_attention_plan(const struct cld_queue *q, enum cld_attention_backend backend,
                                    size_t n_q_max, size_t n_keys_max, size_t n_heads,
                                    size_t n_kv_heads, size_t head_dim, enum cld_dtype type,
                                    enum cld_dtype grad_type, bool backward,
                                    struct cld_attention_plan *out, struct cld_error *err);
 
-/* Bytes a dense back-end would have needed for the same geometry: for the refusal's text. */
+/* Bytes of scores that a dense back-end needs for the same geometry, forward or backward: all heads
+ * in float. For the refusal's text, and what its plan counts. */
 size_t cld_attention_dense_bytes(size_t n_q, size_t n_keys, size_t n_heads);
 
-/* One kind of layer's mask on the device, inside a buffer of plan.mask_bytes. */
+/* One kind of layer's mask on the device, inside a buffer of plan.mask_bytes. The caller sets `buf`
+ * and zeroes the rest before the first cld_attention_mask_set. */
 struct cld_attention_mask {
     struct cld_buf *buf; /* owned by the caller's plan */
     size_t n_q, n_keys;
-    struct cld_tiles tiles;  /* host copy */
+    struct cld_tiles tiles;  /* host copy; nothing listed where the plan is dense */
     size_t spans_at, fwd_ptr_at, fwd_at, bwd_ptr_at, bwd_at; /* int offsets in buf */
 };
 /* Builds the lists for these spans and uploads them (blocking). */
@@ -56,17 +65,20 @@ struct cld_attention {
     const struct cld_attention_plan *plan;
     const struct cld_attention_mask *mask;
     const struct cld_tensor *q, *k, *v, *o, *lse;
-    /* Counter I32 [1, 4] on the device: tiles visited by forward, dQ and dK/dV passes are added to
-     * columns 0, 1, 2 inside the tile loops (one count per tile and head-independent pass: the tile
-     * loop of query head 0 / KV head 0 counts). NULL: not counted. */
+    /* Counter I32 [1, 4] on the device: tiles visited by the forward, dQ and dK/dV passes are added
+     * to columns 0, 1, 2. The loops over tiles count, in the pieces of query head 0 or KV head 0
+     * (the other heads take the same lists), so each pass must add exactly mask->tiles.n_listed: a
+     * tile that a loop skips or repeats shows. The dense back-end adds nothing. NULL: not counted. */
     const struct cld_tensor *visited;
-    struct cld_buf *scratch; /* plan.scratch_bytes */
+    struct cld_buf *scratch; /* plan.scratch_bytes; NULL where that is 0 */
 };
 
+/* n_q and n_keys are the mask's; both may be 0. CLD_E_INTERNAL with all shapes if they do not fit. */
 enum cld_status cld_attention_forward(struct cld_queue *q, const struct cld_attention *a,
                                       struct cld_error *err);
 
-/* From d_o (like o, any storage): d_q, d_k, d_v (like q, k, v; overwritten). Needs o and lse. */
+/* From d_o (like o): d_q, d_k, d_v (like q, k, v; overwritten), all stored as plan.grad_type. Needs
+ * o and lse of the forward pass. */
 enum cld_status cld_attention_backward(struct cld_queue *q, const struct cld_attention *a,
                                        const struct cld_tensor *d_o, const struct cld_tensor *d_q,
                                        const struct cld_tensor *d_k, const struct cld_tensor *d_v,

@@ -54,8 +54,9 @@ enum cld_status cld_swiglu_backward(struct cld_queue *q, const struct cld_tensor
                                     struct cld_error *err);
 
 /* y = a + b (b may be NULL: a copy with conversion of storage; y may be a). [n, c], any ld. */
-enum cld_status cld_add(struct cld_queue *q, const struct cld_tensor *a, const struct cld_tensor *b,
-                        const struct cld_tensor *y, struct cld_error *err);
+enum cld_status cld_add_tensors(struct cld_queue *q, const struct cld_tensor *a,
+                                const struct cld_tensor *b, const struct cld_tensor *y,
+                                struct cld_error *err);
 
 /* y[i] = x[index[i]] for each row i of y; a negative index gives a row of zeros. */
 enum cld_status cld_gather_rows(struct cld_queue *q, const struct cld_tensor *x,

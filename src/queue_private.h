@@ -69,6 +69,5 @@ void cld_build_lock(void);
 void cld_build_unlock(void);
 
 void cld_programs_free(struct cld_queue *q);
-double cld_now_ms(void);
 
 #endif

@@ -1,0 +1,80 @@
+#include "args_table.h"
+
+#define NAMES (const char *const[])
+#define ANY   (size_t)-1
+
+static const struct cld_option help = {
+    .name = "help", .letter = 'h', .help = "print help; after a command, that of the command"};
+static const struct cld_option version = {.name = "version", .help = "print the version"};
+static const struct cld_option verbose = {
+    .name = "verbose", .letter = 'v', .help = "say more on stderr"};
+static const struct cld_option quiet = {
+    .name = "quiet", .letter = 'q', .help = "say only warnings and errors on stderr"};
+
+const struct cld_option *const cld_global_options[] = {&help, &version, &verbose, &quiet, NULL};
+
+static const struct cld_option json = {.name = "json", .help = "print JSON"};
+static const struct cld_option set = {
+    .name = "set", .value = "S.K=V", .repeats = true,
+    .help = "set key K of section S; wins over the file, the last one wins"};
+static const struct cld_option resume = {
+    .name = "resume", .value = "DIR",
+    .help = "go on from a checkpoint, or from the newest one of a run directory"};
+static const struct cld_option print_config = {
+    .name = "print-config", .help = "print every value and where it is from, then stop"};
+static const struct cld_option drafter = {
+    .name = "drafter", .value = "DIR", .needed = true,
+    .help = "the drafter: a checkpoint or an exported directory"};
+static const struct cld_option device = {
+    .name = "device", .value = "D",
+    .help = "number that 'cldraft devices' prints, or a part of the device's or platform's name"};
+static const struct cld_option precision = {
+    .name = "precision", .value = "P", .names = NAMES{"fp32", "bf16", NULL},
+    .help = "storage of weights and activations (default fp32)"};
+static const struct cld_option attention = {
+    .name = "attention", .value = "A", .names = NAMES{"sparse", "dense", NULL},
+    .help = "attention back-end (default sparse)"};
+static const struct cld_option op = {
+    .name = "op", .value = "O", .help = "check only operations whose name has O in it"};
+static const struct cld_option list = {.name = "list", .help = "print the checks, run none"};
+static const struct cld_option seed = {
+    .name = "seed", .value = "N", .number = true, .help = "seed of the inputs"};
+static const struct cld_option format = {
+    .name = "format", .value = "F", .names = NAMES{"md", "csv", "json", "jsonl", NULL},
+    .help = "how results are printed (default md)"};
+static const struct cld_option markdown = {
+    .name = "markdown", .help = "print the page of docs/ on the topic"};
+
+const struct cld_command cld_commands[] = {
+    [CLD_CMD_DEVICES] = {"devices", "", 0, 0, "show OpenCL platforms and devices",
+                         "Limits, extensions and what was found to work, as a tree.", {&json}},
+    [CLD_CMD_PLAN] = {"plan", "CONFIG", 1, 1, "show the memory that a run needs",
+                      "Every buffer of each worker, their sum and the budget. Reads no weights. "
+                      "Ends with 0 if the run fits, with 5 and what would fit if not.",
+                      {&set}},
+    [CLD_CMD_TRAIN] = {"train", "CONFIG", 1, 1, "train a drafter",
+                       "SIGINT or SIGTERM once: finish the step, write a checkpoint, end with 130. "
+                       "Twice: end at once.",
+                       {&set, &resume, &print_config}},
+    [CLD_CMD_EVAL] = {"eval", "CONFIG", 1, 1, "evaluate a drafter on held-out rows",
+                      "Teacher-forced: loss, accuracy and accepted length.", {&drafter, &set}},
+    [CLD_CMD_EXPORT] = {"export", "CHECKPOINT OUT_DIR", 2, 2,
+                        "write a checkpoint as a Hugging Face drafter directory", "", {NULL}},
+    [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,
+                               "compare every kernel with a double-precision reference", "",
+                               {&device, &precision, &attention, &op, &list, &seed}},
+    [CLD_CMD_CHECK_CASE] = {"check-case", "FILE...", 1, ANY, "run golden drafter cases",
+                            "Each case runs whole and again row by row, with gradients added up.",
+                            {&device, &precision, &attention}},
+    [CLD_CMD_CHECK_TARGET] = {"check-target", "DIR...", 1, ANY, "run golden target cases", "",
+                              {&device, &precision, &attention}},
+    [CLD_CMD_CHECK_TOKENIZER] = {"check-tokenizer", "DIR FILE.jsonl", 2, 2,
+                                 "run golden lines of a tokenizer", "", {NULL}},
+    [CLD_CMD_BENCH] = {"bench", "CONFIG", 1, 1, "measure operations and training steps",
+                       "Section [bench] of the configuration says what.", {&format, &device, &set}},
+    [CLD_CMD_HELP] = {"help", "[TOPIC]", 0, 1, "explain a topic",
+                      "Topics: config (all keys of the configuration), commands, exit-codes, or "
+                      "the name of a command.",
+                      {&markdown}},
+    {.name = NULL},
+};

@@ -1,0 +1,26 @@
+/* cmd_common.h - what several subcommands do the same way. Main thread only. */
+#ifndef CLD_CMD_COMMON_H
+#define CLD_CMD_COMMON_H
+
+#include "attention_backend.h"
+#include "cmd.h"
+#include "device.h"
+#include "dtype.h"
+#include "queue.h"
+
+/* Lists the devices, takes the one of --device (or the default) and says on stderr which. */
+enum cld_status cld_cmd_pick_device(const struct cld_args *a, struct cld_devices **devices,
+                                    struct cld_device_info *picked, struct cld_error *err);
+
+/* --precision as storage (default F32), --attention (default sparse); the values were checked when
+ * the command line was parsed. */
+enum cld_dtype cld_cmd_precision(const struct cld_args *a);
+enum cld_attention_backend cld_cmd_attention(const struct cld_args *a);
+
+/* Prints "N passed, M failed" and gives CLD_E_CHECK if any failed. */
+enum cld_status cld_cmd_verdict(size_t n_passed, size_t n_failed, struct cld_error *err);
+
+/* ||a - b|| / ||b|| over n floats in double; 0/0 is 0, x/0 and anything not finite is infinity. */
+double cld_relative_error(const float *a, const float *b, size_t n);
+
+#endif

@@ -1,0 +1,199 @@
+/* config.h - the configuration of a run: one INI file plus --set overrides, checked strictly and
+ * bound to a plain struct, so that code reads cfg->train.learning_rate.
+ *
+ * One table (config_table.c) holds every key: type, range, default, help. From it come parsing,
+ * `--print-config`, help and docs/config.md. Fields have the name of their key. Where a key may
+ * stay open ("the target's", "none", "auto") the field holds the value that its comment gives.
+ *
+ * Paths in the file are relative to the current directory, not to the file.
+ *
+ * cld_config_load: main thread only (iniparser's error callback is global to the
+ * process). A loaded configuration is read-only and may be read by any thread. */
+#ifndef CLD_CONFIG_H
+#define CLD_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "attention_backend.h"
+#include "dtype.h"
+#include "error.h"
+#include "log.h"
+
+/* The order of the names in config_table.c is the order here (test_config checks it). */
+enum cld_template {
+    CLD_TEMPLATE_NONE,
+    CLD_TEMPLATE_CHATML,
+    CLD_TEMPLATE_QWEN3,
+    CLD_TEMPLATE_LLAMA3
+};
+enum cld_bad_row { CLD_BAD_ROW_SKIP, CLD_BAD_ROW_FAIL };
+enum cld_layer_type { CLD_LAYER_FULL, CLD_LAYER_SLIDING };
+enum cld_schedule {
+    CLD_SCHEDULE_COSINE,
+    CLD_SCHEDULE_LINEAR,
+    CLD_SCHEDULE_WSD,
+    CLD_SCHEDULE_CONSTANT
+};
+enum cld_program_source { CLD_PROGRAM_AUTO, CLD_PROGRAM_SOURCE };
+enum cld_bench_what {
+    CLD_BENCH_GEMM,
+    CLD_BENCH_ATTENTION,
+    CLD_BENCH_LOSS,
+    CLD_BENCH_ELEMENTWISE,
+    CLD_BENCH_STEP
+};
+
+/* Lists are owned by the configuration. */
+struct cld_size_list {
+    size_t n, *v;
+};
+struct cld_real_list {
+    size_t n;
+    double *v;
+};
+struct cld_text_list {
+    size_t n;
+    char **v;
+};
+struct cld_enum_list { /* values of the enum that the field's comment names */
+    size_t n;
+    int *v;
+};
+struct cld_shape {
+    size_t m, n, k;
+};
+struct cld_shape_list {
+    size_t n;
+    struct cld_shape *v;
+};
+
+#define CLD_CONFIG_MAX_KEYS 96
+
+struct cld_config {
+    struct {
+        char *dir; /* NULL: not given */
+        int64_t seed;
+    } run;
+    struct {
+        char *train;   /* JSONL; NULL: none */
+        char *heldout; /* JSONL; NULL: none */
+        enum cld_template template;
+        size_t max_length; /* tokens of a row; 0: not given */
+        bool packing;
+        enum cld_bad_row bad_row;
+        struct cld_size_list synthetic; /* n == 0: none; else v[0] rows of v[1] tokens */
+    } data;
+    struct {
+        char *dir;                 /* NULL: not given */
+        struct cld_size_list taps; /* layer v means the output of decoder layer v; n == 0: auto */
+        int64_t random_weights;    /* seed of generated weights; -1: no */
+    } target;
+    struct {
+        size_t layers;
+        size_t heads, kv_heads, head_dim, intermediate_size; /* 0: the target's */
+        double rope_theta;                                   /* 0: the target's */
+        size_t block_size;
+        char *mask_token;                 /* id in decimal or the token's text; NULL: not given */
+        struct cld_enum_list layer_types; /* enum cld_layer_type; one for all layers, or one each */
+        size_t sliding_window;            /* positions, the query's own included; 0: none */
+        bool sliding_causal;
+        char *init; /* drafter directory; NULL: none */
+        double init_std;
+    } drafter;
+    struct {
+        size_t steps;      /* 0: not given */
+        size_t batch_rows; /* of one optimizer step, all drafters and accumulation; 0: not given */
+        size_t micro_rows; /* of one forward and backward on one drafter */
+        size_t anchors;    /* at most, a document */
+        double learning_rate;
+        enum cld_schedule schedule;
+        double warmup;    /* share of steps */
+        double wsd_decay; /* share of steps in which wsd goes down */
+        double min_lr_ratio;
+        double beta1, beta2, epsilon, weight_decay;
+        double clip;  /* largest global gradient norm; 0: off */
+        double gamma; /* decay of loss weights within a block; 0: uniform */
+        bool stop_at_gap;
+        bool recompute;
+        size_t loss_chunk;       /* blocks */
+        size_t checkpoint_every; /* steps; 0: only at the end */
+        size_t keep;             /* newest checkpoints kept besides the best; 0: all */
+        size_t evaluate_every;   /* steps; 0: only at the end */
+    } train;
+    struct {
+        enum cld_attention_backend backend;
+    } attention;
+    struct {
+        struct cld_real_list limit_gib; /* n == 0: what the device reports; 1: every device;
+                                           else one for each of targets, then of drafters */
+        double reserve_gib;
+        double max_buffer_gib; /* 0: what the device reports */
+    } memory;
+    struct {
+        struct cld_text_list targets, drafters; /* device numbers or names, see --device */
+    } devices;
+    struct {
+        enum cld_program_source program;
+        enum cld_dtype precision; /* CLD_F32 or CLD_BF16: storage of weights and activations */
+        char *cache_dir; /* NULL: the user's cache directory */
+    } runtime;
+    struct {
+        enum cld_log_level level;
+        size_t every; /* steps between progress lines off a terminal */
+    } log;
+    struct {
+        size_t rows;       /* held-out rows used; 0: all */
+        size_t batch_rows; /* rows of one forward */
+    } eval;
+    struct {
+        struct cld_enum_list what; /* enum cld_bench_what */
+        struct cld_shape_list shapes;
+        size_t repeats, warmup;
+    } bench;
+
+    char *path;                      /* of the file, as given */
+    int origin[CLD_CONFIG_MAX_KEYS]; /* by row of the table: 0 default, > 0 line, -1 --set */
+};
+
+/* Reads `path`, then applies sets[0..n_sets), each "section.key=value", the last one of a key wins.
+ * CLD_E_USAGE with file and line (or --set) for whatever is not exactly right. `cfg` need not be
+ * initialised; it is freed with cld_config_free whatever the result was. */
+enum cld_status cld_config_load(const char *path, const char *const *sets, size_t n_sets,
+                                struct cld_config *cfg, struct cld_error *err);
+/* The same from a text, such as a checkpoint's; `what` names it in messages. */
+enum cld_status cld_config_parse(const char *text, const char *what, struct cld_config *cfg,
+                                 struct cld_error *err);
+void cld_config_free(struct cld_config *cfg); /* NULL-safe; leaves an empty configuration */
+
+/* Rules between keys, and the keys that a command cannot do without. Needs no other file. */
+enum cld_config_use { CLD_CONFIG_PLAN, CLD_CONFIG_TRAIN, CLD_CONFIG_EVAL, CLD_CONFIG_BENCH };
+enum cld_status cld_config_check(const struct cld_config *cfg, enum cld_config_use use,
+                                 struct cld_error *err);
+
+/* The whole configuration as INI text, the origin of each value as a comment. It loads to the same
+ * values. *out is freed with free(). */
+enum cld_status cld_config_text(const struct cld_config *cfg, char **out, struct cld_error *err);
+
+/* May a run that began with `old` go on with `now`? CLD_E_USAGE names the first key that may not
+ * change, with both values. */
+enum cld_status cld_config_resume_diff(const struct cld_config *old, const struct cld_config *now,
+                                       struct cld_error *err);
+
+/* Where the value of "section.key" comes from: "default", "FILE:LINE" or "--set". Writes to `to`
+ * and returns it; for messages of those who find a value wrong later. */
+const char *cld_config_where(const struct cld_config *cfg, const char *name, char *to, size_t n);
+
+/* drafter.mask_token as a number; -1 where it is the text of a token (or not given). */
+int64_t cld_config_mask_id(const struct cld_config *cfg);
+
+/* Bytes of a size in GiB; saturates (size.h). */
+size_t cld_config_gib(double gib);
+
+/* Every key with type, range, default and help: for a terminal, and as docs/config.md. */
+void cld_config_write_help(FILE *to);
+void cld_config_write_markdown(FILE *to);
+
+#endif

@@ -1,0 +1,233 @@
+#include "config_table.h"
+
+#include <float.h>
+#include <string.h>
+
+/* The name, place and type of a row, from the field it is bound to. The _Generic selection compiles
+ * only if the field has the C type that the row's key type stands for. */
+#define ROW(sec, key, key_type, c_type)                                                           \
+    .section = #sec, .name = #key, .type = key_type,                                              \
+    .offset = offsetof(struct cld_config, sec.key) +                                              \
+              0 * sizeof(_Generic(((struct cld_config *)0)->sec.key, c_type : 0))
+#define BOOL(sec, key)   ROW(sec, key, CLD_KEY_BOOL, bool)
+#define INT(sec, key)    ROW(sec, key, CLD_KEY_INT, int64_t)
+#define SIZE(sec, key)   ROW(sec, key, CLD_KEY_SIZE, size_t)
+#define REAL(sec, key)   ROW(sec, key, CLD_KEY_REAL, double)
+#define TEXT(sec, key)   ROW(sec, key, CLD_KEY_TEXT, char *)
+#define PATH(sec, key)   ROW(sec, key, CLD_KEY_PATH, char *)
+#define ENUM(sec, key)   ROW(sec, key, CLD_KEY_ENUM, unsigned)
+#define SIZES(sec, key)  ROW(sec, key, CLD_KEY_SIZES, struct cld_size_list)
+#define REALS(sec, key)  ROW(sec, key, CLD_KEY_REALS, struct cld_real_list)
+#define TEXTS(sec, key)  ROW(sec, key, CLD_KEY_TEXTS, struct cld_text_list)
+#define ENUMS(sec, key)  ROW(sec, key, CLD_KEY_ENUMS, struct cld_enum_list)
+#define SHAPES(sec, key) ROW(sec, key, CLD_KEY_SHAPES, struct cld_shape_list)
+
+#define FREE  .change = CLD_KEY_FREE
+#define PLAN  (1u << CLD_CONFIG_PLAN)
+#define TRAIN (1u << CLD_CONFIG_TRAIN)
+#define EVAL  (1u << CLD_CONFIG_EVAL)
+#define NAMES (const char *const[])
+
+/* Whole numbers up to here are exact in a double and in every JSON reader. */
+#define EXACT 9007199254740991.0
+#define MANY  1e9 /* steps, rows: more is a typing error */
+
+/* Rows without a change mark are CLD_KEY_FIXED (the enum's zero). */
+const struct cld_config_key cld_config_keys[] = {
+    {PATH(run, dir), FREE, .needed = TRAIN,
+     .help = "Directory of the run: resolved configuration, metrics, log and checkpoints. Made if "
+             "missing."},
+    {INT(run, seed), .default_text = "42", .max = EXACT,
+     .help = "Seed of everything random: order of rows, anchors, initial weights."},
+
+    {PATH(data, train), .word = "none", .default_text = "none",
+     .help = "Training rows, JSONL: messages, conversations, or input_ids with loss_mask."},
+    {PATH(data, heldout), .word = "none", .default_text = "none", FREE, .needed = EVAL,
+     .help = "Held-out rows in the same format, for evaluation. Keep them out of data.train."},
+    {ENUM(data, template), .default_text = "none",
+     .names = NAMES{"none", "chatml", "qwen3", "llama3", NULL},
+     .help = "How chat rows become text; the one that the target was trained with. Rows of ready "
+             "token ids need none."},
+    {SIZE(data, max_length), .min = 2, .max = 1 << 20, .unit = "tokens",
+     .needed = PLAN | TRAIN | EVAL,
+     .help = "Length of a row. Longer documents are cut, shorter ones padded or packed."},
+    {BOOL(data, packing), .default_text = "no",
+     .help = "Put several documents in a row; they do not see each other. Saves the padding when "
+             "documents are short."},
+    {ENUM(data, bad_row), .default_text = "skip", .names = NAMES{"skip", "fail", NULL},
+     .help = "What to do at a row that cannot be read: count and report it, or stop."},
+    {SIZES(data, synthetic), .word = "none", .default_text = "none", .min = 2, .max = MANY,
+     .min_n = 2, .max_n = 2,
+     .help = "ROWS,LENGTH: random rows of token ids in place of data.train, to try shapes and "
+             "speed without data."},
+
+    {PATH(target, dir), .needed = PLAN | TRAIN | EVAL,
+     .help = "Hugging Face directory of the frozen target: config.json, safetensors, tokenizer."},
+    {SIZES(target, taps), .word = "auto", .default_text = "auto", .min = 0, .max = 1023,
+     .min_n = 1, .max_n = 32,
+     .help = "Target layers whose outputs feed the drafter, ascending, counted from 0. auto: five, "
+             "evenly from the second layer to the third last."},
+    {INT(target, random_weights), .word = "no", .default_text = "no", .max = EXACT,
+     .help = "A seed: read config.json alone and fill the target's weights at random, to try "
+             "shapes and speed without the weights. The trained drafter is of no use."},
+
+    {SIZE(drafter, layers), .default_text = "5", .min = 1, .max = 32,
+     .help = "Decoder layers of the drafter. More layers guess better and draft slower."},
+    {SIZE(drafter, heads), .word = "target", .default_text = "target", .min = 1, .max = 1024,
+     .help = "Query heads; by default as many as the target has."},
+    {SIZE(drafter, kv_heads), .word = "target", .default_text = "target", .min = 1, .max = 1024,
+     .help = "Key and value heads; divides drafter.heads."},
+    {SIZE(drafter, head_dim), .word = "target", .default_text = "target", .min = 8, .max = 256,
+     .help = "Width of a head, a multiple of 8."},
+    {SIZE(drafter, intermediate_size), .word = "target", .default_text = "target", .min = 1,
+     .max = 1 << 20, .help = "Width of the MLP."},
+    {REAL(drafter, rope_theta), .word = "target", .default_text = "target", .min = 1, .max = 1e12,
+     .help = "Base of the rotary position embedding."},
+    {SIZE(drafter, block_size), .default_text = "16", .min = 2, .max = 64, .unit = "tokens",
+     .help = "A block is one known token and block_size - 1 drafted ones."},
+    {TEXT(drafter, mask_token), .needed = TRAIN,
+     .help = "Token that stands for a position to be drafted: its id, or its text. One that the "
+             "target's vocabulary has and its data never use; not the padding."},
+    {ENUMS(drafter, layer_types), .default_text = "full_attention", .min_n = 1, .max_n = 32,
+     .names = NAMES{"full_attention", "sliding_attention", NULL},
+     .help = "One type for all layers, or one for each."},
+    {SIZE(drafter, sliding_window), .word = "none", .default_text = "none", .min = 2,
+     .max = 1 << 20, .unit = "tokens",
+     .help = "Window of sliding layers, the own position included; at least a block."},
+    {BOOL(drafter, sliding_causal), .default_text = "yes",
+     .help = "Do sliding layers look only backwards within a block? Serve the drafter with the "
+             "same setting."},
+    {PATH(drafter, init), .word = "none", .default_text = "none",
+     .help = "Drafter directory whose weights the training starts from."},
+    {REAL(drafter, init_std), .default_text = "0.02", .min = 0, .max = 1, .above_min = true,
+     .help = "Standard deviation of the initial matrices. Norms start at one."},
+
+    {SIZE(train, steps), .min = 1, .max = MANY, .unit = "optimizer steps",
+     .change = CLD_KEY_GROWS, .needed = TRAIN,
+     .help = "Length of the training, and of the learning-rate schedule."},
+    {SIZE(train, batch_rows), .min = 1, .max = 1 << 20, .unit = "rows", .needed = TRAIN,
+     .help = "Rows of one optimizer step, over all drafters and accumulation."},
+    {SIZE(train, micro_rows), .default_text = "1", .min = 1, .max = 4096, .unit = "rows", FREE,
+     .help = "Rows of one forward and backward on one drafter; divides train.batch_rows. Costs "
+             "memory, changes rounding only."},
+    {SIZE(train, anchors), .default_text = "512", .min = 1, .max = 65536, .unit = "blocks",
+     .help = "Blocks trained at once in a document, at most."},
+    {REAL(train, learning_rate), .default_text = "6e-4", .min = 0, .max = 1, .above_min = true,
+     .help = "Peak of the schedule."},
+    {ENUM(train, schedule), .default_text = "cosine",
+     .names = NAMES{"cosine", "linear", "wsd", "constant", NULL},
+     .help = "Shape of the learning rate after the warm-up. wsd stays at the peak and comes down "
+             "in the last steps."},
+    {REAL(train, warmup), .default_text = "0.04", .min = 0, .max = 1, .unit = "of the steps",
+     .help = "Share of the steps in which the learning rate rises."},
+    {REAL(train, wsd_decay), .default_text = "0.2", .min = 0, .max = 1, .above_min = true,
+     .unit = "of the steps",
+     .help = "Share of the steps in which the wsd schedule comes down."},
+    {REAL(train, min_lr_ratio), .default_text = "0", .min = 0, .max = 1,
+     .help = "Learning rate at the end, as a share of the peak."},
+    {REAL(train, beta1), .default_text = "0.9", .min = 0, .max = 1, .below_max = true,
+     .help = "AdamW: decay of the mean of gradients."},
+    {REAL(train, beta2), .default_text = "0.95", .min = 0, .max = 1, .below_max = true,
+     .help = "AdamW: decay of the mean of squared gradients."},
+    {REAL(train, epsilon), .default_text = "1e-8", .min = 0, .max = 1, .above_min = true,
+     .help = "AdamW: keeps the division finite."},
+    {REAL(train, weight_decay), .default_text = "0", .min = 0, .max = 1,
+     .help = "AdamW: decoupled weight decay of matrices; norms have none."},
+    {REAL(train, clip), .default_text = "1.0", .min = 0, .max = 1e6,
+     .help = "Largest global norm of the gradient; 0 does not clip."},
+    {REAL(train, gamma), .default_text = "7", .min = 0, .max = 1e6, .unit = "positions",
+     .help = "Position k of a block weighs exp(-(k-1)/gamma): early tokens decide whether later "
+             "ones count. 0 weighs all alike. Usual: 7 at block_size 16, 5 at 10, 4 at 8."},
+    {BOOL(train, stop_at_gap), .default_text = "no",
+     .help = "End the weights of a block at its first unsupervised token, in the loss and in the "
+             "metrics."},
+    {BOOL(train, recompute), .default_text = "no", FREE,
+     .help = "Compute activations again in the backward pass instead of keeping them: less "
+             "memory, more time."},
+    {SIZE(train, loss_chunk), .default_text = "32", .min = 1, .max = 65536, .unit = "blocks", FREE,
+     .help = "Blocks whose logits exist at a time. Fewer save memory, more are quicker."},
+    {SIZE(train, checkpoint_every), .default_text = "1000", .min = 0, .max = MANY,
+     .unit = "steps", FREE, .help = "Steps between checkpoints; 0: only one at the end."},
+    {SIZE(train, keep), .default_text = "3", .min = 0, .max = MANY, .unit = "checkpoints", FREE,
+     .help = "Newest checkpoints that are kept, besides the best one; 0 keeps all."},
+    {SIZE(train, evaluate_every), .default_text = "1000", .min = 0, .max = MANY, .unit = "steps",
+     FREE,
+     .help = "Steps between evaluations on data.heldout; 0: only one at the end."},
+
+    {ENUM(attention, backend), .default_text = "sparse", .names = NAMES{"sparse", "dense", NULL},
+     FREE,
+     .help = "sparse visits only the tiles that a block may see. dense computes all of them, for "
+             "comparison; its memory grows with the square of the length."},
+
+    {REALS(memory, limit_gib), .word = "auto", .default_text = "auto", .min = 0, .max = 65536,
+     .above_min = true, .min_n = 1, .max_n = 32, .unit = "GiB", FREE,
+     .help = "Memory that may be used: one number for every device, or one for each of "
+             "devices.targets, then of devices.drafters. auto: what the device reports."},
+    {REAL(memory, reserve_gib), .default_text = "0.5", .min = 0, .max = 65536, .unit = "GiB", FREE,
+     .help = "Part of the memory that is left to the driver and to others."},
+    {REAL(memory, max_buffer_gib), .word = "auto", .default_text = "auto", .min = 0, .max = 65536,
+     .above_min = true, .unit = "GiB", FREE,
+     .help = "Largest single buffer. auto: what the device reports."},
+
+    {TEXTS(devices, targets), .default_text = "0", .min_n = 1, .max_n = 64, FREE,
+     .help = "Devices that run the target: numbers or names that 'cldraft devices' prints."},
+    {TEXTS(devices, drafters), .default_text = "0", .min_n = 1, .max_n = 64, FREE,
+     .help = "Devices that train the drafter. May be those of the targets: they take turns."},
+
+    {ENUM(runtime, program), .default_text = "auto", .names = NAMES{"auto", "source", NULL}, FREE,
+     .help = "What kernels are built from. auto chooses the best that the device takes."},
+    {ENUM(runtime, precision), .default_text = "bf16", .names = NAMES{"fp32", "bf16", NULL},
+     .help = "Storage of weights and activations. Arithmetic, gradients and optimizer are fp32."},
+    {PATH(runtime, cache_dir), .word = "auto", .default_text = "auto", FREE,
+     .help = "Where built programs are kept for the next start. auto: the user's cache directory."},
+
+    {ENUM(log, level), .default_text = "info",
+     .names = NAMES{"debug", "info", "warning", "error", NULL}, FREE,
+     .help = "Least important lines that are shown; -v and -q on the command line win."},
+    {SIZE(log, every), .default_text = "10", .min = 1, .max = MANY, .unit = "steps", FREE,
+     .help = "Steps between progress lines where stderr is not a terminal."},
+
+    {SIZE(eval, rows), .default_text = "0", .min = 0, .max = MANY, .unit = "rows", FREE,
+     .help = "Held-out rows that an evaluation uses, from the first; 0: all."},
+    {SIZE(eval, batch_rows), .default_text = "1", .min = 1, .max = 4096, .unit = "rows", FREE,
+     .help = "Rows of one forward of an evaluation."},
+
+    {ENUMS(bench, what), .default_text = "gemm,attention,loss,elementwise", .min_n = 1, .max_n = 5,
+     .names = NAMES{"gemm", "attention", "loss", "elementwise", "step", NULL}, FREE,
+     .help = "What to measure: operations by themselves, or whole training steps."},
+    {SHAPES(bench, shapes), .default_text = "512x512x512,1024x1024x1024", .min = 1, .max = 1 << 20,
+     .min_n = 1, .max_n = 32, FREE,
+     .help = "MxNxK of the matrix products that gemm measures."},
+    {SIZE(bench, repeats), .default_text = "5", .min = 1, .max = 10000, FREE,
+     .help = "Measured runs; the median is reported."},
+    {SIZE(bench, warmup), .default_text = "1", .min = 0, .max = 10000, FREE,
+     .help = "Runs before, which are not measured."},
+    {.section = NULL},
+};
+
+const size_t cld_config_n_keys = sizeof cld_config_keys / sizeof cld_config_keys[0] - 1;
+_Static_assert(sizeof cld_config_keys / sizeof cld_config_keys[0] <= CLD_CONFIG_MAX_KEYS,
+               "struct cld_config has an origin for every key");
+
+const char *cld_config_section_help(const char *section)
+{
+    static const char *const help[][2] = {
+        {"run", "Where a run lives and what its random numbers are."},
+        {"data", "Rows to learn from."},
+        {"target", "The frozen model whose tokens are drafted."},
+        {"drafter", "Shape and start of the model that is trained."},
+        {"train", "Loop, optimizer and loss."},
+        {"attention", "The drafter's attention."},
+        {"memory", "The budget that a plan must fit in."},
+        {"devices", "Who does what. A device is named by its number, or by a part of its name or "
+                    "of its platform's name."},
+        {"runtime", "Programs and number formats."},
+        {"log", "What is said while it works."},
+        {"eval", "Evaluation on held-out rows."},
+        {"bench", "What 'cldraft bench' measures."},
+    };
+    for (size_t i = 0; i < sizeof help / sizeof help[0]; i++)
+        if (!strcmp(help[i][0], section))
+            return help[i][1];
+    return NULL;
+}

@@ -1,0 +1,459 @@
+/* drafter.c - what a drafter consists of: parameters, tensors, and the two lists of operations. */
+#include "drafter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops.h"
+
+/* Room for rows is rounded up, so that a matrix never has one row (a vector is one row). */
+static const size_t row_room = 16;
+
+enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, struct cld_error *err)
+{
+    bool slides = false;
+    for (size_t i = 0; i < cld_min(c->n_layers, CLD_MAX_DRAFT_LAYERS); i++)
+        slides |= c->sliding[i];
+    if (!c->n_layers || c->n_layers > CLD_MAX_DRAFT_LAYERS)
+        return cld_fail(err, CLD_E_USAGE, "", "a drafter has 1 to %d layers, not %zu",
+                        CLD_MAX_DRAFT_LAYERS, c->n_layers);
+    if (!c->n_heads || !c->n_kv_heads || c->n_heads % c->n_kv_heads)
+        return cld_fail(err, CLD_E_USAGE, "query heads must be a multiple of KV heads",
+                        "drafter with %zu query heads and %zu KV heads", c->n_heads, c->n_kv_heads);
+    if (!c->head_dim || c->head_dim % 8 || c->head_dim > 256)
+        return cld_fail(err, CLD_E_USAGE, "head_dim must be a multiple of 8 up to 256",
+                        "drafter with head_dim %zu", c->head_dim);
+    if (c->block_size < 2 || c->block_size > 64)
+        return cld_fail(err, CLD_E_USAGE, "block sizes from 2 to 64 are supported",
+                        "drafter with block_size %zu", c->block_size);
+    if (!c->n_taps)
+        return cld_fail(err, CLD_E_USAGE, "name target.taps", "a drafter needs at least one tap");
+    if (c->mask_token < 0 || (size_t)c->mask_token >= c->vocab)
+        return cld_fail(err, CLD_E_USAGE,
+                        "choose a reserved token inside the target's embedding, not pad or eos",
+                        "mask token %d is outside the embedding of %zu rows", (int)c->mask_token,
+                        c->vocab);
+    if (slides && c->sliding_window < c->block_size)
+        return cld_fail(err, CLD_E_USAGE, "set drafter.sliding_window to block_size or more",
+                        "a sliding layer with window %zu and block size %zu", c->sliding_window,
+                        c->block_size);
+    return CLD_OK;
+}
+
+/* --- parameters ------------------------------------------------------------------------------- */
+
+static struct cld_param *add_param(struct cld_drafter *d, const char *name, size_t layer,
+                                   size_t n_rows, size_t n_cols)
+{
+    struct cld_param *p = &d->params[d->n_params++];
+    if (layer == SIZE_MAX)
+        snprintf(p->name, sizeof p->name, "%s.weight", name);
+    else
+        snprintf(p->name, sizeof p->name, "layers.%zu.%s.weight", layer, name);
+    p->n_rows = n_rows;
+    p->n_cols = n_cols;
+    p->is_vector = n_rows == 1;
+    return p;
+}
+
+static void list_params(struct cld_drafter *d)
+{
+    const struct cld_drafter_config *c = &d->config;
+    size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    d->fc = add_param(d, "fc", SIZE_MAX, c->hidden, c->n_taps * c->hidden);
+    d->hidden_norm = add_param(d, "hidden_norm", SIZE_MAX, 1, c->hidden);
+    d->norm = add_param(d, "norm", SIZE_MAX, 1, c->hidden);
+    for (size_t i = 0; i < c->n_layers; i++) {
+        struct cld_drafter_layer *l = &d->layers[i];
+        l->ln1 = add_param(d, "input_layernorm", i, 1, c->hidden);
+        l->wq = add_param(d, "self_attn.q_proj", i, q, c->hidden);
+        l->wk = add_param(d, "self_attn.k_proj", i, kv, c->hidden);
+        l->wv = add_param(d, "self_attn.v_proj", i, kv, c->hidden);
+        l->wo = add_param(d, "self_attn.o_proj", i, c->hidden, q);
+        l->qn = add_param(d, "self_attn.q_norm", i, 1, c->head_dim);
+        l->kn = add_param(d, "self_attn.k_norm", i, 1, c->head_dim);
+        l->ln2 = add_param(d, "post_attention_layernorm", i, 1, c->hidden);
+        l->wg = add_param(d, "mlp.gate_proj", i, c->intermediate, c->hidden);
+        l->wu = add_param(d, "mlp.up_proj", i, c->intermediate, c->hidden);
+        l->wd = add_param(d, "mlp.down_proj", i, c->hidden, c->intermediate);
+    }
+}
+
+/* Places parameters in the arenas: matrices, then vectors, each aligned so that kernels may load
+ * whole vectors. The gaps stay zero. */
+static void place_params(struct cld_drafter *d)
+{
+    const size_t align = 64;
+    for (int vectors = 0; vectors < 2; vectors++) {
+        for (size_t i = 0; i < d->n_params; i++) {
+            struct cld_param *p = &d->params[i];
+            if (p->is_vector != vectors)
+                continue;
+            p->at = d->n_elems;
+            d->n_elems = cld_round_up(cld_add(d->n_elems, cld_mul(p->n_rows, p->n_cols)), align);
+        }
+        if (!vectors)
+            d->n_decay = d->n_elems;
+    }
+}
+
+static void plan_params(struct cld_drafter *d, struct cld_plan *plan)
+{
+    enum cld_dtype storage = d->options.storage;
+    cld_plan_tensor(plan, &d->weights, storage, 1, d->n_elems, CLD_FOR_WEIGHTS, "weights");
+    if (d->options.train) {
+        if (storage == CLD_F32)
+            cld_plan_part(plan, &d->master, &d->weights, 0, 1, d->n_elems, "master weights");
+        else
+            cld_plan_tensor(plan, &d->master, CLD_F32, 1, d->n_elems, CLD_FOR_OPTIMIZER,
+                            "master weights");
+        cld_plan_tensor(plan, &d->m, CLD_F32, 1, d->n_elems, CLD_FOR_OPTIMIZER, "first moments");
+        cld_plan_tensor(plan, &d->v, CLD_F32, 1, d->n_elems, CLD_FOR_OPTIMIZER, "second moments");
+        cld_plan_tensor(plan, &d->grads, CLD_F32, 1, d->n_elems, CLD_FOR_GRADIENTS, "gradients");
+    }
+    for (size_t i = 0; i < d->n_params; i++) {
+        struct cld_param *p = &d->params[i];
+        cld_plan_part(plan, &p->weight, &d->weights, p->at, p->n_rows, p->n_cols, "%s", p->name);
+        if (d->options.train)
+            cld_plan_part(plan, &p->grad, &d->grads, p->at, p->n_rows, p->n_cols, "grad %s",
+                          p->name);
+    }
+}
+
+/* --- tensors ---------------------------------------------------------------------------------- */
+
+static void plan_layer(struct cld_drafter *d, size_t i, size_t n_ctx, size_t n_draft,
+                       struct cld_plan *plan)
+{
+    const struct cld_drafter_config *c = &d->config;
+    struct cld_drafter_layer *l = &d->layers[i];
+    enum cld_dtype s = d->options.storage;
+    size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, keys = n_ctx + n_draft;
+    /* Without a backward pass, and with recompute, only the layer's input is its own; the rest is
+     * shared with the first layer. */
+    bool own = i == 0 || (d->options.train && !d->options.recompute);
+    enum cld_purpose kept = d->options.train ? CLD_FOR_ACTIVATIONS : CLD_FOR_TEMPORARY;
+    cld_plan_tensor(plan, &l->x_in, s, n_draft, c->hidden, kept, "layer %zu x", i);
+    if (!own) {
+        struct cld_drafter_layer *first = &d->layers[0];
+        size_t n_tensors = (size_t)(&l->act - &l->rstd1) + 1;
+        for (size_t k = 0; k < n_tensors; k++) {
+            struct cld_tensor *shared = &first->rstd1 + k;
+            cld_plan_part(plan, &l->rstd1 + k, shared, 0, shared->n_rows, shared->n_cols, "%s",
+                          shared->name);
+        }
+        return;
+    }
+    cld_plan_tensor(plan, &l->rstd1, CLD_F32, 1, n_draft, kept, "layer %zu rstd1", i);
+    cld_plan_tensor(plan, &l->y1, s, n_draft, c->hidden, kept, "layer %zu norm1", i);
+    cld_plan_tensor(plan, &l->q_raw, s, n_draft, q, kept, "layer %zu q projection", i);
+    cld_plan_tensor(plan, &l->q, s, n_draft, q, kept, "layer %zu q", i);
+    cld_plan_tensor(plan, &l->rstd_q, CLD_F32, n_draft, c->n_heads, kept, "layer %zu rstd q", i);
+    cld_plan_tensor(plan, &l->k_raw, s, keys, kv, kept, "layer %zu k projection", i);
+    cld_plan_tensor(plan, &l->k, s, keys, kv, kept, "layer %zu k", i);
+    cld_plan_tensor(plan, &l->rstd_k, CLD_F32, keys, c->n_kv_heads, kept, "layer %zu rstd k", i);
+    cld_plan_tensor(plan, &l->v, s, keys, kv, kept, "layer %zu v", i);
+    cld_plan_tensor(plan, &l->o, s, n_draft, q, kept, "layer %zu attention", i);
+    cld_plan_tensor(plan, &l->lse, CLD_F32, c->n_heads, n_draft, kept, "layer %zu lse", i);
+    cld_plan_tensor(plan, &l->x_mid, s, n_draft, c->hidden, kept, "layer %zu x mid", i);
+    cld_plan_tensor(plan, &l->rstd2, CLD_F32, 1, n_draft, kept, "layer %zu rstd2", i);
+    cld_plan_tensor(plan, &l->y2, s, n_draft, c->hidden, kept, "layer %zu norm2", i);
+    cld_plan_tensor(plan, &l->gate, s, n_draft, c->intermediate, kept, "layer %zu gate", i);
+    cld_plan_tensor(plan, &l->up, s, n_draft, c->intermediate, kept, "layer %zu up", i);
+    cld_plan_tensor(plan, &l->act, s, n_draft, c->intermediate, kept, "layer %zu mlp", i);
+}
+
+static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
+                           struct cld_plan *plan)
+{
+    const struct cld_drafter_config *c = &d->config;
+    size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, keys = n_ctx + n_draft;
+    const enum cld_purpose t = CLD_FOR_TEMPORARY;
+    cld_plan_tensor(plan, &d->dx, CLD_F32, n_draft, c->hidden, t, "dx");
+    cld_plan_tensor(plan, &d->dy, CLD_F32, n_draft, c->hidden, t, "dy");
+    cld_plan_tensor(plan, &d->d_act, CLD_F32, n_draft, c->intermediate, t, "d mlp");
+    cld_plan_tensor(plan, &d->d_gate, CLD_F32, n_draft, c->intermediate, t, "d gate");
+    cld_plan_tensor(plan, &d->d_up, CLD_F32, n_draft, c->intermediate, t, "d up");
+    cld_plan_tensor(plan, &d->d_o, CLD_F32, n_draft, q, t, "d attention");
+    cld_plan_tensor(plan, &d->d_q, CLD_F32, n_draft, q, t, "d q");
+    cld_plan_tensor(plan, &d->d_k, CLD_F32, keys, kv, t, "d k");
+    cld_plan_tensor(plan, &d->d_v, CLD_F32, keys, kv, t, "d v");
+    cld_plan_tensor(plan, &d->d_ctx, CLD_F32, n_ctx, c->hidden, t, "d context");
+    cld_plan_tensor(plan, &d->d_fc, CLD_F32, n_ctx, c->hidden, t, "d fc");
+}
+
+static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *plan)
+{
+    const struct cld_drafter_config *c = &d->config;
+    size_t chunk = cld_min(cld_mul(d->limits.loss_chunk, c->block_size), n_draft);
+    const enum cld_purpose l = CLD_FOR_LOSS;
+    cld_plan_tensor(plan, &d->sup_rows, CLD_I32, 1, n_draft, l, "supervised rows");
+    cld_plan_tensor(plan, &d->place, CLD_I32, 1, n_draft, l, "places of rows");
+    cld_plan_tensor(plan, &d->labels, CLD_I32, 1, n_draft, l, "labels");
+    cld_plan_tensor(plan, &d->weights_row, CLD_F32, 1, n_draft, l, "loss weights");
+    cld_plan_tensor(plan, &d->ce, CLD_F32, 1, n_draft, l, "cross-entropy");
+    cld_plan_tensor(plan, &d->hit, CLD_I32, 1, n_draft, l, "hits");
+    cld_plan_tensor(plan, &d->zs, d->options.storage, n_draft, c->hidden, l, "supervised z");
+    cld_plan_tensor(plan, &d->logits, CLD_F32, chunk, c->vocab, l, "logits of a chunk");
+    if (d->options.train) {
+        cld_plan_tensor(plan, &d->dzs, CLD_F32, n_draft, c->hidden, l, "d supervised z");
+        cld_plan_tensor(plan, &d->dz, CLD_F32, n_draft, c->hidden, l, "dz");
+    }
+}
+
+static void plan_tensors(struct cld_drafter *d, struct cld_plan *plan)
+{
+    const struct cld_drafter_config *c = &d->config;
+    enum cld_dtype s = d->options.storage;
+    size_t n_ctx = d->limits.n_ctx, n_draft = d->limits.n_blocks * c->block_size;
+    enum cld_purpose kept = d->options.train ? CLD_FOR_ACTIVATIONS : CLD_FOR_TEMPORARY;
+    if (d->options.features)
+        cld_plan_part(plan, &d->features, d->options.features, 0, n_ctx, c->n_taps * c->hidden,
+                      "features");
+    else
+        cld_plan_tensor(plan, &d->features, s, n_ctx, c->n_taps * c->hidden, CLD_FOR_INPUT,
+                        "features");
+    cld_plan_tensor(plan, &d->positions, CLD_I32, 1, n_ctx + n_draft, CLD_FOR_INPUT, "positions");
+    cld_plan_tensor(plan, &d->draft_ids, CLD_I32, 1, n_draft, CLD_FOR_INPUT, "draft ids");
+    cld_plan_tensor(plan, &d->rope, CLD_F32, d->limits.n_positions, c->head_dim, CLD_FOR_INPUT,
+                    "rotary table");
+    cld_plan_tensor(plan, &d->visited, CLD_I32, 1, 4, CLD_FOR_ATTENTION, "tiles visited");
+    cld_plan_tensor(plan, &d->fc_out, s, n_ctx, c->hidden, kept, "fc");
+    cld_plan_tensor(plan, &d->rstd_ctx, CLD_F32, 1, n_ctx, kept, "context rstd");
+    cld_plan_tensor(plan, &d->ctx, s, n_ctx, c->hidden, kept, "context");
+    for (size_t i = 0; i < c->n_layers; i++)
+        plan_layer(d, i, n_ctx, n_draft, plan);
+    cld_plan_tensor(plan, &d->x_out, s, n_draft, c->hidden, kept, "x out");
+    cld_plan_tensor(plan, &d->rstd_out, CLD_F32, 1, n_draft, kept, "final rstd");
+    cld_plan_tensor(plan, &d->z, s, n_draft, c->hidden, kept, "z");
+    plan_loss(d, n_draft, plan);
+    if (d->options.train)
+        plan_gradients(d, n_ctx, n_draft, plan);
+    cld_plan_buffer(plan, &d->mask_full.buf, d->attention.mask_bytes, CLD_FOR_ATTENTION,
+                    "mask of full layers");
+    if (c->sliding_window)
+        cld_plan_buffer(plan, &d->mask_sliding.buf, d->attention.mask_bytes, CLD_FOR_ATTENTION,
+                        "mask of sliding layers");
+}
+
+/* --- the lists -------------------------------------------------------------------------------- */
+
+static const struct cld_attention_mask *layer_mask(const struct cld_drafter *d, size_t i)
+{
+    return d->config.sliding[i] ? &d->mask_sliding : &d->mask_full;
+}
+
+static void forward_context(struct cld_drafter *d)
+{
+    struct cld_graph *g = &d->forward;
+    float eps = (float)d->config.rms_norm_eps;
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->features), CLD_ALL(&d->fc->weight), CLD_NONE, CLD_NONE,
+                 CLD_CTX(&d->fc_out));
+    cld_add_rmsnorm(g, CLD_CTX(&d->fc_out), CLD_ALL(&d->hidden_norm->weight), eps,
+                    CLD_CTX(&d->ctx), CLD_CTX(&d->rstd_ctx));
+    cld_add_gather(g, CLD_ALL(d->embed), CLD_DRAFT(&d->draft_ids), CLD_DRAFT(&d->layers[0].x_in));
+}
+
+static void forward_layer(struct cld_drafter *d, size_t i)
+{
+    struct cld_graph *g = &d->forward;
+    const struct cld_drafter_config *c = &d->config;
+    struct cld_drafter_layer *l = &d->layers[i];
+    struct cld_tensor *next = i + 1 < c->n_layers ? &d->layers[i + 1].x_in : &d->x_out;
+    float eps = (float)c->rms_norm_eps;
+    l->fwd_first = g->n;
+    cld_add_rmsnorm(g, CLD_DRAFT(&l->x_in), CLD_ALL(&l->ln1->weight), eps, CLD_DRAFT(&l->y1),
+                    CLD_DRAFT(&l->rstd1));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wq->weight), CLD_NONE, CLD_NONE,
+                 CLD_DRAFT(&l->q_raw));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->ctx), CLD_ALL(&l->wk->weight), CLD_NONE, CLD_NONE,
+                 CLD_CTX(&l->k_raw));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wk->weight), CLD_NONE, CLD_NONE,
+                 CLD_BEHIND(&l->k_raw));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->ctx), CLD_ALL(&l->wv->weight), CLD_NONE, CLD_NONE,
+                 CLD_CTX(&l->v));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wv->weight), CLD_NONE, CLD_NONE,
+                 CLD_BEHIND(&l->v));
+    cld_add_qknorm_rope(g, CLD_DRAFT(&l->q_raw), CLD_ALL(&l->qn->weight), eps, c->head_dim,
+                        CLD_BEHIND(&d->positions), CLD_ALL(&d->rope), CLD_DRAFT(&l->q),
+                        CLD_DRAFT(&l->rstd_q));
+    cld_add_qknorm_rope(g, CLD_KEYS(&l->k_raw), CLD_ALL(&l->kn->weight), eps, c->head_dim,
+                        CLD_KEYS(&d->positions), CLD_ALL(&d->rope), CLD_KEYS(&l->k),
+                        CLD_KEYS(&l->rstd_k));
+    cld_add_attention(g, &d->attention, layer_mask(d, i), CLD_DRAFT(&l->q), CLD_KEYS(&l->k),
+                      CLD_KEYS(&l->v), CLD_DRAFT(&l->o), CLD_ALL(&l->lse));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->o), CLD_ALL(&l->wo->weight), CLD_NONE,
+                 CLD_DRAFT(&l->x_in), CLD_DRAFT(&l->x_mid));
+    cld_add_rmsnorm(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight), eps, CLD_DRAFT(&l->y2),
+                    CLD_DRAFT(&l->rstd2));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y2), CLD_ALL(&l->wg->weight), CLD_NONE, CLD_NONE,
+                 CLD_DRAFT(&l->gate));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y2), CLD_ALL(&l->wu->weight), CLD_NONE, CLD_NONE,
+                 CLD_DRAFT(&l->up));
+    cld_add_swiglu(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&l->act));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->act), CLD_ALL(&l->wd->weight), CLD_NONE,
+                 CLD_DRAFT(&l->x_mid), CLD_DRAFT(next));
+    l->fwd_n = g->n - l->fwd_first;
+}
+
+static void write_forward(struct cld_drafter *d)
+{
+    forward_context(d);
+    for (size_t i = 0; i < d->config.n_layers; i++)
+        forward_layer(d, i);
+    cld_add_rmsnorm(&d->forward, CLD_DRAFT(&d->x_out), CLD_ALL(&d->norm->weight),
+                    (float)d->config.rms_norm_eps, CLD_DRAFT(&d->z), CLD_DRAFT(&d->rstd_out));
+}
+
+/* dW += dy^T x and, where `dx` is wanted, dx (+)= dy W. */
+static void back_linear(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,
+                        struct cld_param *w, struct cld_ref dx, bool accumulate)
+{
+    cld_add_gemm(g, CLD_GEMM_TN, dy, x, CLD_NONE, CLD_ALL(&w->grad), CLD_ALL(&w->grad));
+    if (dx.t)
+        cld_add_gemm(g, CLD_GEMM_NN, dy, CLD_ALL(&w->weight), CLD_NONE, accumulate ? dx : CLD_NONE,
+                     dx);
+}
+
+static void backward_mlp(struct cld_drafter *d, struct cld_drafter_layer *l)
+{
+    struct cld_graph *g = &d->backward;
+    back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->act), l->wd, CLD_DRAFT(&d->d_act), false);
+    cld_add_swiglu_back(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&d->d_act),
+                        CLD_DRAFT(&d->d_gate), CLD_DRAFT(&d->d_up));
+    back_linear(g, CLD_DRAFT(&d->d_gate), CLD_DRAFT(&l->y2), l->wg, CLD_DRAFT(&d->dy), false);
+    back_linear(g, CLD_DRAFT(&d->d_up), CLD_DRAFT(&l->y2), l->wu, CLD_DRAFT(&d->dy), true);
+    cld_add_rmsnorm_back(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight), CLD_DRAFT(&l->rstd2),
+                         CLD_DRAFT(&d->dy), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
+                         CLD_ALL(&l->ln2->grad));
+}
+
+static void backward_attention(struct cld_drafter *d, struct cld_drafter_layer *l, size_t i)
+{
+    struct cld_graph *g = &d->backward;
+    size_t head_dim = d->config.head_dim;
+    bool first_seen = i + 1 == d->config.n_layers; /* backward meets the last layer first */
+    back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->o), l->wo, CLD_DRAFT(&d->d_o), false);
+    cld_add_attention_back(g, &d->attention, layer_mask(d, i), CLD_DRAFT(&l->q), CLD_KEYS(&l->k),
+                           CLD_KEYS(&l->v), CLD_DRAFT(&l->o), CLD_ALL(&l->lse), CLD_DRAFT(&d->d_o),
+                           CLD_DRAFT(&d->d_q), CLD_KEYS(&d->d_k), CLD_KEYS(&d->d_v));
+    cld_add_qknorm_rope_back(g, CLD_DRAFT(&l->q_raw), CLD_ALL(&l->qn->weight), head_dim,
+                             CLD_BEHIND(&d->positions), CLD_ALL(&d->rope), CLD_DRAFT(&l->rstd_q),
+                             CLD_DRAFT(&d->d_q), CLD_DRAFT(&d->d_q), CLD_ALL(&l->qn->grad));
+    cld_add_qknorm_rope_back(g, CLD_KEYS(&l->k_raw), CLD_ALL(&l->kn->weight), head_dim,
+                             CLD_KEYS(&d->positions), CLD_ALL(&d->rope), CLD_KEYS(&l->rstd_k),
+                             CLD_KEYS(&d->d_k), CLD_KEYS(&d->d_k), CLD_ALL(&l->kn->grad));
+    back_linear(g, CLD_DRAFT(&d->d_q), CLD_DRAFT(&l->y1), l->wq, CLD_DRAFT(&d->dy), false);
+    back_linear(g, CLD_BEHIND(&d->d_k), CLD_DRAFT(&l->y1), l->wk, CLD_DRAFT(&d->dy), true);
+    back_linear(g, CLD_BEHIND(&d->d_v), CLD_DRAFT(&l->y1), l->wv, CLD_DRAFT(&d->dy), true);
+    back_linear(g, CLD_CTX(&d->d_k), CLD_CTX(&d->ctx), l->wk, CLD_CTX(&d->d_ctx), !first_seen);
+    back_linear(g, CLD_CTX(&d->d_v), CLD_CTX(&d->ctx), l->wv, CLD_CTX(&d->d_ctx), true);
+    cld_add_rmsnorm_back(g, CLD_DRAFT(&l->x_in), CLD_ALL(&l->ln1->weight), CLD_DRAFT(&l->rstd1),
+                         CLD_DRAFT(&d->dy), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
+                         CLD_ALL(&l->ln1->grad));
+}
+
+static void write_backward(struct cld_drafter *d)
+{
+    struct cld_graph *g = &d->backward;
+    cld_add_rmsnorm_back(g, CLD_DRAFT(&d->x_out), CLD_ALL(&d->norm->weight),
+                         CLD_DRAFT(&d->rstd_out), CLD_DRAFT(&d->dz), CLD_NONE, CLD_DRAFT(&d->dx),
+                         CLD_ALL(&d->norm->grad));
+    d->tail_first = g->n;
+    for (size_t i = d->config.n_layers; i-- > 0;) {
+        struct cld_drafter_layer *l = &d->layers[i];
+        l->back_first = g->n;
+        backward_mlp(d, l);
+        backward_attention(d, l, i);
+        l->back_n = g->n - l->back_first;
+    }
+    cld_add_rmsnorm_back(g, CLD_CTX(&d->fc_out), CLD_ALL(&d->hidden_norm->weight),
+                         CLD_CTX(&d->rstd_ctx), CLD_CTX(&d->d_ctx), CLD_NONE, CLD_CTX(&d->d_fc),
+                         CLD_ALL(&d->hidden_norm->grad));
+    back_linear(g, CLD_CTX(&d->d_fc), CLD_CTX(&d->features), d->fc, CLD_NONE, false);
+}
+
+/* Scratch of the products of the loss, which are not in the lists. */
+static size_t loss_scratch_bytes(const struct cld_drafter *d)
+{
+    struct cld_tensor rows = cld_tensor_rows(&d->zs, 0, d->logits.n_rows);
+    struct cld_tensor back = cld_tensor_rows(&d->dzs, 0, d->logits.n_rows);
+    struct cld_gemm logits = {.kind = CLD_GEMM_NT, .a = &rows, .b = d->head, .c = &d->logits};
+    struct cld_gemm dz = {.kind = CLD_GEMM_NN, .a = &d->logits, .b = d->head, .c = &back};
+    size_t n = cld_gemm_scratch_bytes(d->q, &logits);
+    return d->options.train ? cld_max(n, cld_gemm_scratch_bytes(d->q, &dz)) : n;
+}
+
+enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_drafter_config *config,
+                                     const struct cld_drafter_limits *limits,
+                                     const struct cld_drafter_options *options,
+                                     struct cld_queue *q, const struct cld_tensor *embed,
+                                     const struct cld_tensor *head, struct cld_plan *plan,
+                                     struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    memset(d, 0, sizeof *d);
+    if ((s = cld_drafter_config_check(config, err)))
+        return s;
+    d->config = *config;
+    d->limits = *limits;
+    d->options = *options;
+    d->limits.n_ctx = cld_round_up(cld_max(limits->n_ctx, row_room), row_room);
+    d->limits.n_blocks = cld_max(
+        1, cld_div_up(cld_round_up(cld_mul(limits->n_blocks, config->block_size), row_room),
+                      config->block_size));
+    d->limits.loss_chunk = cld_max(1, limits->loss_chunk);
+    d->q = q;
+    d->embed = embed;
+    d->head = head;
+    size_t n_draft = cld_mul(d->limits.n_blocks, config->block_size);
+    d->layers = calloc(config->n_layers, sizeof *d->layers);
+    d->params = calloc(3 + 11 * config->n_layers, sizeof *d->params);
+    d->spans = calloc(n_draft, sizeof *d->spans);
+    d->host_ce = calloc(n_draft, sizeof *d->host_ce);
+    d->host_hit = calloc(n_draft, sizeof *d->host_hit);
+    if (!d->layers || !d->params || !d->spans || !d->host_ce || !d->host_hit)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a drafter of %zu draft rows",
+                        n_draft);
+    if ((s = cld_attention_plan(q, options->attention, n_draft, cld_add(d->limits.n_ctx, n_draft),
+                                config->n_heads, config->n_kv_heads, config->head_dim,
+                                options->storage, CLD_F32, options->train, &d->attention, err)))
+        return s;
+    list_params(d);
+    place_params(d);
+    plan_params(d, plan);
+    plan_tensors(d, plan);
+    write_forward(d);
+    if (options->train)
+        write_backward(d);
+    d->scratch_bytes = cld_max(cld_graph_scratch_bytes(q, &d->forward),
+                               cld_graph_scratch_bytes(q, &d->backward));
+    d->scratch_bytes = cld_max(d->scratch_bytes, loss_scratch_bytes(d));
+    d->scratch_bytes = cld_max(d->scratch_bytes, cld_sum_scratch_bytes(q));
+    cld_plan_buffer(plan, &d->scratch, cld_max(d->scratch_bytes, 4), CLD_FOR_TEMPORARY, "scratch");
+    return CLD_OK;
+}
+
+void cld_drafter_free(struct cld_drafter *d)
+{
+    if (!d)
+        return;
+    free(d->layers);
+    free(d->params);
+    free(d->spans);
+    free(d->host_ce);
+    free(d->host_hit);
+    cld_graph_free(&d->forward);
+    cld_graph_free(&d->backward);
+    cld_attention_mask_free(&d->mask_full);
+    cld_attention_mask_free(&d->mask_sliding);
+    memset(d, 0, sizeof *d);
+}
+
+struct cld_param *cld_drafter_param(struct cld_drafter *d, const char *name)
+{
+    for (size_t i = 0; i < d->n_params; i++)
+        if (!strcmp(d->params[i].name, name))
+            return &d->params[i];
+    return NULL;
+}

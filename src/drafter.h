@@ -1,0 +1,162 @@
+/* drafter.h - the DFlash drafter: parameters, forward and backward lists, loss, on one queue.
+ *
+ * Shapes: C context tokens, R = n_blocks * block_size draft rows, H hidden size, D head_dim, K taps,
+ * I intermediate, V vocabulary. Context features [C, K*H] come from the target; the embedding and
+ * the head [V, H] are the target's, frozen and borrowed. (DFlash, arXiv 2602.06036.)
+ *
+ *     ctx = rmsnorm(features fc^T)                          once, for all layers
+ *     x = embed[draft ids]
+ *     layer: y = rmsnorm(x); q = y Wq^T; k, v = [ctx; y] Wk^T, [ctx; y] Wv^T
+ *            q, k = rope(head_rmsnorm(q, k)); x += attention(q, k, v) Wo^T
+ *            y = rmsnorm(x); x += (silu(y Wg^T) * (y Wu^T)) Wd^T
+ *     logits = rmsnorm(x) head^T
+ *
+ * Thread: describe and plan anywhere; everything after cld_plan_create belongs to the queue's owner. */
+#ifndef CLD_DRAFTER_H
+#define CLD_DRAFTER_H
+
+#include "batch.h"
+#include "graph.h"
+#include "model_config.h"
+#include "plan.h"
+
+#define CLD_MAX_DRAFT_LAYERS 64
+#define CLD_MAX_TAPS         64
+
+struct cld_drafter_config {
+    size_t n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab, n_taps;
+    size_t block_size;
+    int32_t mask_token;
+    double rms_norm_eps, rope_theta;
+    bool sliding[CLD_MAX_DRAFT_LAYERS]; /* layer slides */
+    size_t sliding_window;              /* positions, the row's own included; 0: no layer slides */
+    bool sliding_causal;                /* in-block causality of sliding layers */
+};
+
+/* CLD_E_USAGE with the numbers if the geometry makes no sense. */
+enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, struct cld_error *err);
+
+/* A trainable parameter. Matrices come first in every arena, so that weight decay acts on a prefix. */
+struct cld_param {
+    char name[80]; /* as published: "layers.0.self_attn.q_proj.weight" */
+    size_t n_rows, n_cols; /* a norm: 1 row */
+    bool is_vector;
+    size_t at; /* element offset in the arenas */
+    struct cld_tensor weight, grad;
+};
+
+/* What a micro-batch may hold at most, and how the drafter works. */
+struct cld_drafter_limits {
+    size_t n_ctx, n_blocks; /* of one forward and backward */
+    size_t loss_chunk;      /* blocks whose logits exist at once */
+    size_t n_positions;     /* rows of the rotary table: context plus a block */
+};
+struct cld_drafter_options {
+    enum cld_dtype storage;    /* of weights and activations: F32, or BF16 */
+    enum cld_attention_backend attention;
+    bool train;                /* gradients and optimizer state exist */
+    bool recompute;            /* keep only the inputs of layers; run them again in the backward pass */
+    const struct cld_tensor *features; /* [C, K*H], declared in the same plan; NULL: a tensor of its own */
+};
+
+/* Tensors of one layer. Norm statistics are kept; see drafter.c for which may be recomputed. */
+struct cld_drafter_layer {
+    struct cld_tensor x_in, rstd1, y1, q_raw, q, rstd_q, k_raw, k, rstd_k, v, o, lse;
+    struct cld_tensor x_mid, rstd2, y2, gate, up, act;
+    struct cld_param *ln1, *wq, *wk, *wv, *wo, *qn, *kn, *ln2, *wg, *wu, *wd;
+    size_t fwd_first, fwd_n, back_first, back_n; /* their operations in the lists */
+};
+
+struct cld_drafter {
+    struct cld_drafter_config config;
+    struct cld_drafter_limits limits;
+    struct cld_drafter_options options;
+    struct cld_queue *q;
+    const struct cld_tensor *embed, *head; /* borrowed, [V, H] */
+    enum cld_gemm_backend gemm;
+
+    struct cld_param *params;
+    size_t n_params, n_elems, n_decay; /* arena elements; of matrices */
+    struct cld_tensor weights, master, m, v, grads; /* arenas [1, n_elems]; F32 runs: weights is master */
+    struct cld_param *fc, *hidden_norm, *norm;
+
+    struct cld_tensor features, fc_out, rstd_ctx, ctx; /* [C, K*H], [C, H], [1, C], [C, H] */
+    struct cld_tensor positions, draft_ids, rope, visited;
+    struct cld_drafter_layer *layers;
+    struct cld_tensor x_out, rstd_out, z; /* of the last layer, and its norm */
+    /* gradients of activations, shared by layers */
+    struct cld_tensor dz, dx, dy, d_act, d_gate, d_up, d_o, d_q, d_k, d_v, d_ctx, d_fc;
+    /* loss: supervised rows only */
+    struct cld_tensor sup_rows, place, labels, weights_row, ce, hit, zs, dzs, logits;
+
+    struct cld_attention_plan attention;
+    struct cld_attention_mask mask_full, mask_sliding;
+    struct cld_buf *scratch;
+    size_t scratch_bytes;
+    struct cld_graph forward, backward;
+    size_t tail_first;    /* backward operations of the final norm come first: [0, tail_first) */
+    struct cld_span *spans; /* host */
+    float *host_ce;
+    int32_t *host_hit;
+    struct cld_extents extents;
+    uint64_t tiles_expected[3]; /* since the last reset: forward, dQ, dK/dV */
+};
+
+/* Declares every tensor in `plan` and writes the lists. Needs a queue only to choose kernels; makes
+ * nothing on it. *d is zeroed first; free with cld_drafter_free after the plan's buffers are gone
+ * or kept (it frees host memory only). */
+enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_drafter_config *config,
+                                     const struct cld_drafter_limits *limits,
+                                     const struct cld_drafter_options *options,
+                                     struct cld_queue *q, const struct cld_tensor *embed,
+                                     const struct cld_tensor *head, struct cld_plan *plan,
+                                     struct cld_error *err);
+void cld_drafter_free(struct cld_drafter *d); /* NULL-safe */
+
+/* After cld_plan_create: uploads the rotary table. */
+enum cld_status cld_drafter_prepare(struct cld_drafter *d, struct cld_error *err);
+
+/* Normal(0, std) matrices and norms of one, a pure function of the seed; moments zero. */
+enum cld_status cld_drafter_init(struct cld_drafter *d, uint64_t seed, double std,
+                                 struct cld_error *err);
+/* The parameter with this published name, or NULL. */
+struct cld_param *cld_drafter_param(struct cld_drafter *d, const char *name);
+/* A parameter's part of one of the arenas, for transfers. */
+static inline struct cld_tensor cld_param_part(const struct cld_tensor *arena,
+                                               const struct cld_param *p)
+{
+    struct cld_tensor t = *arena;
+    t.n_rows = p->n_rows;
+    t.n_cols = t.ld = p->n_cols;
+    t.offset += p->at;
+    return t;
+}
+/* The arena of master weights: the weights themselves where they are F32 or are not trained. */
+const struct cld_tensor *cld_drafter_master(const struct cld_drafter *d);
+/* The stored weight follows the master, where they are two. */
+enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
+                                  struct cld_error *err);
+/* Sets or reads one parameter, [n_rows * n_cols] float: the master (and the rounded weight). */
+enum cld_status cld_drafter_set(struct cld_drafter *d, const struct cld_param *p, const float *from,
+                                struct cld_error *err);
+enum cld_status cld_drafter_get(const struct cld_drafter *d, const struct cld_param *p, float *to,
+                                struct cld_error *err);
+
+/* One micro-batch. Features of its context tokens are already in d->features (rows [0, n_ctx)).
+ * Uploads the batch, runs forward; then the loss. inv_sum_weight: 1 / sum of weights of the global
+ * batch, by which gradients are scaled. `gradient`: dzs is computed for cld_drafter_backward.
+ * Adds to *score. n_supervised = 0 is fine. */
+enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batch *b,
+                                    struct cld_error *err);
+enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *b,
+                                 double inv_sum_weight, bool gradient, struct cld_score *score,
+                                 struct cld_error *err);
+/* Adds the gradients of the last forward and loss to the gradient arena. */
+enum cld_status cld_drafter_backward(struct cld_drafter *d, const struct cld_batch *b,
+                                     struct cld_error *err);
+
+/* Compares the tiles counted on the device since the last call with the count derived from the
+ * anchors; CLD_E_NUMERIC names the pass and both numbers. Resets both. */
+enum cld_status cld_drafter_check_tiles(struct cld_drafter *d, struct cld_error *err);
+
+#endif

@@ -1,0 +1,230 @@
+/* drafter_run.c - a drafter at work: weights in and out, one micro-batch forward, loss, backward. */
+#include "drafter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops.h"
+#include "random.h"
+#include "tensor_io.h"
+
+enum cld_status cld_drafter_prepare(struct cld_drafter *d, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_rope rope = {.type = CLD_ROPE_DEFAULT, .theta = d->config.rope_theta};
+    float *table = malloc(cld_tensor_bytes(&d->rope));
+    if (!table)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a rotary table of %zu positions",
+                        d->rope.n_rows);
+    cld_rope_table(&rope, d->config.head_dim, d->rope.n_rows, table);
+    s = cld_buf_write(d->rope.buf, 0, table, cld_tensor_bytes(&d->rope), err);
+    free(table);
+    return s;
+}
+
+const struct cld_tensor *cld_drafter_master(const struct cld_drafter *d)
+{
+    return d->options.train ? &d->master : &d->weights;
+}
+
+enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
+                                  struct cld_error *err)
+{
+    if (d->options.storage == CLD_F32 || !d->options.train)
+        return CLD_OK;
+    struct cld_tensor master = cld_param_part(&d->master, p);
+    return cld_add_tensors(d->q, &master, NULL, &p->weight, err);
+}
+
+enum cld_status cld_drafter_init(struct cld_drafter *d, uint64_t seed, double std,
+                                 struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < d->n_params && !s; i++) {
+        struct cld_tensor t = cld_param_part(cld_drafter_master(d), &d->params[i]);
+        uint64_t key = cld_random_u64(seed, CLD_RANDOM_INIT, 0, 0, 0);
+        s = d->params[i].is_vector ? cld_fill(d->q, &t, 1.0f, err)
+                                   : cld_fill_normal(d->q, &t, key, i, (float)std, err);
+        if (!s)
+            s = cld_drafter_round(d, &d->params[i], err);
+    }
+    if (!s && d->options.train)
+        s = cld_buf_fill(d->m.buf, 0, cld_buf_bytes(d->m.buf), 0, err);
+    if (!s && d->options.train)
+        s = cld_buf_fill(d->v.buf, 0, cld_buf_bytes(d->v.buf), 0, err);
+    return s;
+}
+
+enum cld_status cld_drafter_set(struct cld_drafter *d, const struct cld_param *p, const float *from,
+                                struct cld_error *err)
+{
+    struct cld_tensor t = cld_param_part(cld_drafter_master(d), p);
+    enum cld_status s = cld_tensor_write(&t, 0, t.n_rows, from, err);
+    return s ? s : cld_drafter_round(d, p, err);
+}
+
+enum cld_status cld_drafter_get(const struct cld_drafter *d, const struct cld_param *p, float *to,
+                                struct cld_error *err)
+{
+    struct cld_tensor t = cld_param_part(cld_drafter_master(d), p);
+    return cld_tensor_read(&t, 0, t.n_rows, to, err);
+}
+
+static struct cld_graph_run run_of(struct cld_drafter *d)
+{
+    return (struct cld_graph_run){d->q, d->extents, d->scratch, d->gemm, &d->visited};
+}
+
+static enum cld_status set_mask(struct cld_drafter *d, const struct cld_batch *b, size_t window,
+                                struct cld_attention_mask *mask, struct cld_error *err)
+{
+    cld_mask_draft(b->blocks, b->n_blocks, b->block_size, b->n_ctx, window,
+                   d->config.sliding_causal, d->spans);
+    return cld_attention_mask_set(d->q, &d->attention, d->spans, b->n_draft, b->n_ctx + b->n_draft,
+                                  mask, err);
+}
+
+static enum cld_status upload_batch(struct cld_drafter *d, const struct cld_batch *b,
+                                    struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const size_t w = sizeof(int32_t);
+    if (b->n_ctx > d->limits.n_ctx || b->n_blocks > d->limits.n_blocks)
+        return cld_fail(err, CLD_E_INTERNAL, "",
+                        "a micro-batch of %zu tokens and %zu blocks passes the plan's %zu and %zu",
+                        b->n_ctx, b->n_blocks, d->limits.n_ctx, d->limits.n_blocks);
+    for (size_t i = 0; i < b->n_ctx + b->n_draft; i++)
+        if ((size_t)b->positions[i] >= d->rope.n_rows)
+            return cld_fail(err, CLD_E_INTERNAL, "", "position %d passes the rotary table of %zu",
+                            (int)b->positions[i], d->rope.n_rows);
+    d->extents = (struct cld_extents){b->n_ctx, b->n_draft};
+    if ((s = cld_buf_write(d->positions.buf, 0, b->positions, (b->n_ctx + b->n_draft) * w, err)) ||
+        (s = cld_buf_write(d->draft_ids.buf, 0, b->draft_ids, b->n_draft * w, err)) ||
+        (s = cld_buf_write(d->sup_rows.buf, 0, b->rows, b->n_supervised * w, err)) ||
+        (s = cld_buf_write(d->place.buf, 0, b->place, b->n_draft * w, err)) ||
+        (s = cld_buf_write(d->labels.buf, 0, b->labels, b->n_supervised * w, err)) ||
+        (s = set_mask(d, b, 0, &d->mask_full, err)))
+        return s;
+    return d->config.sliding_window ? set_mask(d, b, d->config.sliding_window, &d->mask_sliding, err)
+                                    : CLD_OK;
+}
+
+/* What the attention of one pass over all layers must visit; see cld_drafter_check_tiles. */
+static void expect_tiles(struct cld_drafter *d, bool backward)
+{
+    for (size_t i = 0; i < d->config.n_layers; i++) {
+        const struct cld_attention_mask *m = d->config.sliding[i] ? &d->mask_sliding : &d->mask_full;
+        if (!backward) {
+            d->tiles_expected[0] += m->tiles.n_listed;
+            continue;
+        }
+        d->tiles_expected[1] += m->tiles.n_listed;
+        d->tiles_expected[2] += m->tiles.n_listed;
+        if (d->options.recompute)
+            d->tiles_expected[0] += m->tiles.n_listed;
+    }
+}
+
+enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batch *b,
+                                    struct cld_error *err)
+{
+    enum cld_status s = upload_batch(d, b, err);
+    if (s || !b->n_draft)
+        return s;
+    struct cld_graph_run run = run_of(d);
+    expect_tiles(d, false);
+    return cld_graph_run(&d->forward, 0, d->forward.n, &run, err);
+}
+
+/* Logits, cross-entropy and, for training, dzs of the supervised rows [first, first + n). */
+static enum cld_status loss_chunk(struct cld_drafter *d, size_t first, size_t n, bool gradient,
+                                  struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_tensor z = cld_tensor_rows(&d->zs, first, n);
+    struct cld_tensor logits = cld_tensor_rows(&d->logits, 0, n);
+    struct cld_tensor labels = cld_tensor_cols(&d->labels, first, n);
+    struct cld_tensor weights = cld_tensor_cols(&d->weights_row, first, n);
+    struct cld_tensor ce = cld_tensor_cols(&d->ce, first, n);
+    struct cld_tensor hit = cld_tensor_cols(&d->hit, first, n);
+    struct cld_gemm head = {CLD_GEMM_NT, d->gemm, &z, d->head, &logits, NULL, NULL};
+    if ((s = cld_gemm(d->q, &head, d->scratch, err)) ||
+        (s = cld_cross_entropy(d->q, &logits, &labels, &weights, &ce, &hit, gradient, err)) ||
+        !gradient)
+        return s;
+    struct cld_tensor dz = cld_tensor_rows(&d->dzs, first, n);
+    struct cld_gemm back = {CLD_GEMM_NN, d->gemm, &logits, d->head, &dz, NULL, NULL};
+    return cld_gemm(d->q, &back, d->scratch, err);
+}
+
+enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *b,
+                                 double inv_sum_weight, bool gradient, struct cld_score *score,
+                                 struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n = b->n_supervised, chunk = d->logits.n_rows;
+    if (!b->n_draft)
+        return CLD_OK;
+    /* host_ce is free until the results come back. */
+    for (size_t i = 0; i < n; i++)
+        d->host_ce[i] = (float)((double)b->weights[i] * inv_sum_weight);
+    if ((s = cld_buf_write(d->weights_row.buf, 0, d->host_ce, n * sizeof(float), err)))
+        return s;
+    struct cld_tensor zs = cld_tensor_rows(&d->zs, 0, n);
+    struct cld_tensor rows = cld_tensor_cols(&d->sup_rows, 0, n);
+    struct cld_tensor z = cld_tensor_rows(&d->z, 0, b->n_draft);
+    if ((s = cld_gather_rows(d->q, &z, &rows, &zs, err)))
+        return s;
+    for (size_t at = 0; at < n && !s; at += chunk)
+        s = loss_chunk(d, at, cld_min(chunk, n - at), gradient, err);
+    if (s || (s = cld_buf_read(d->ce.buf, 0, d->host_ce, n * sizeof(float), err)) ||
+        (s = cld_buf_read(d->hit.buf, 0, d->host_hit, n * sizeof(int32_t), err)))
+        return s;
+    cld_score_add(score, b, d->host_ce, d->host_hit);
+    return CLD_OK;
+}
+
+enum cld_status cld_drafter_backward(struct cld_drafter *d, const struct cld_batch *b,
+                                     struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if (!b->n_draft)
+        return CLD_OK;
+    struct cld_graph_run run = run_of(d);
+    struct cld_tensor dzs = cld_tensor_rows(&d->dzs, 0, b->n_supervised);
+    struct cld_tensor place = cld_tensor_cols(&d->place, 0, b->n_draft);
+    struct cld_tensor dz = cld_tensor_rows(&d->dz, 0, b->n_draft);
+    expect_tiles(d, true);
+    if ((s = cld_gather_rows(d->q, &dzs, &place, &dz, err)) ||
+        (s = cld_graph_run(&d->backward, 0, d->tail_first, &run, err)))
+        return s;
+    for (size_t i = d->config.n_layers; i-- > 0;) {
+        const struct cld_drafter_layer *l = &d->layers[i];
+        /* The first-run layer's tensors are shared: fill them again for this one. */
+        if (d->options.recompute &&
+            (s = cld_graph_run(&d->forward, l->fwd_first, l->fwd_n - 1, &run, err)))
+            return s;
+        if ((s = cld_graph_run(&d->backward, l->back_first, l->back_n, &run, err)))
+            return s;
+    }
+    size_t done = d->layers[0].back_first + d->layers[0].back_n;
+    return cld_graph_run(&d->backward, done, d->backward.n - done, &run, err);
+}
+
+enum cld_status cld_drafter_check_tiles(struct cld_drafter *d, struct cld_error *err)
+{
+    static const char *const passes[3] = {"forward", "dQ", "dK/dV"};
+    int32_t seen[4] = {0};
+    enum cld_status s = cld_buf_read(d->visited.buf, 0, seen, sizeof seen, err);
+    if (s)
+        return s;
+    for (int i = 0; i < 3; i++)
+        /* The device counts in 32 bits and may wrap; so does the comparison. */
+        if ((uint32_t)seen[i] != (uint32_t)d->tiles_expected[i])
+            return cld_fail(err, CLD_E_NUMERIC, "the attention kernel skipped or repeated work",
+                            "%s: the %s pass of attention visited %u tiles, the anchors say %u",
+                            cld_queue_name(d->q), passes[i], (uint32_t)seen[i],
+                            (uint32_t)d->tiles_expected[i]);
+    memset(d->tiles_expected, 0, sizeof d->tiles_expected);
+    return cld_buf_fill(d->visited.buf, 0, cld_buf_bytes(d->visited.buf), 0, err);
+}

@@ -1,0 +1,337 @@
+#include "target.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops.h"
+#include "random.h"
+#include "safetensors.h"
+#include "tensor_io.h"
+
+/* See drafter.c: a matrix never has one row. */
+static const size_t row_room = 16;
+
+/* --- description ------------------------------------------------------------------------------ */
+
+static void plan_layer(struct cld_target *t, size_t i, struct cld_plan *plan)
+{
+    const struct cld_model_config *c = &t->config;
+    struct cld_target_layer *l = &t->layers[i];
+    enum cld_dtype s = t->options.storage;
+    size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    const struct {
+        struct cld_tensor *t;
+        size_t n_rows, n_cols;
+        const char *name;
+        bool there;
+    } list[] = {
+        {&l->ln1, 1, c->hidden, "input_layernorm.weight", true},
+        {&l->wq, q, c->hidden, "self_attn.q_proj.weight", true},
+        {&l->wk, kv, c->hidden, "self_attn.k_proj.weight", true},
+        {&l->wv, kv, c->hidden, "self_attn.v_proj.weight", true},
+        {&l->wo, c->hidden, q, "self_attn.o_proj.weight", true},
+        {&l->qn, 1, c->head_dim, "self_attn.q_norm.weight", c->qk_norm},
+        {&l->kn, 1, c->head_dim, "self_attn.k_norm.weight", c->qk_norm},
+        {&l->ln2, 1, c->hidden, "post_attention_layernorm.weight", true},
+        {&l->wg, c->intermediate, c->hidden, "mlp.gate_proj.weight", true},
+        {&l->wu, c->intermediate, c->hidden, "mlp.up_proj.weight", true},
+        {&l->wd, c->hidden, c->intermediate, "mlp.down_proj.weight", true},
+        {&l->bq, 1, q, "self_attn.q_proj.bias", c->qkv_bias},
+        {&l->bk, 1, kv, "self_attn.k_proj.bias", c->qkv_bias},
+        {&l->bv, 1, kv, "self_attn.v_proj.bias", c->qkv_bias},
+        {&l->bo, 1, c->hidden, "self_attn.o_proj.bias", c->o_bias},
+        {&l->bg, 1, c->intermediate, "mlp.gate_proj.bias", c->mlp_bias},
+        {&l->bu, 1, c->intermediate, "mlp.up_proj.bias", c->mlp_bias},
+        {&l->bd, 1, c->hidden, "mlp.down_proj.bias", c->mlp_bias},
+    };
+    for (size_t k = 0; k < sizeof list / sizeof *list; k++)
+        if (list[k].there)
+            cld_plan_tensor(plan, list[k].t, s, list[k].n_rows, list[k].n_cols, CLD_FOR_FROZEN,
+                            "model.layers.%zu.%s", i, list[k].name);
+}
+
+static void plan_weights(struct cld_target *t, struct cld_plan *plan)
+{
+    const struct cld_model_config *c = &t->config;
+    enum cld_dtype s = t->options.storage;
+    cld_plan_tensor(plan, &t->embed, s, c->vocab, c->hidden, CLD_FOR_FROZEN,
+                    "model.embed_tokens.weight");
+    if (c->tied)
+        cld_plan_part(plan, &t->head, &t->embed, 0, c->vocab, c->hidden, "lm_head.weight (tied)");
+    else
+        cld_plan_tensor(plan, &t->head, s, c->vocab, c->hidden, CLD_FOR_FROZEN, "lm_head.weight");
+    for (size_t i = 0; i < t->n_layers; i++)
+        plan_layer(t, i, plan);
+    if (t->options.logits)
+        cld_plan_tensor(plan, &t->norm, s, 1, c->hidden, CLD_FOR_FROZEN, "model.norm.weight");
+}
+
+static void plan_activations(struct cld_target *t, struct cld_plan *plan)
+{
+    const struct cld_model_config *c = &t->config;
+    enum cld_dtype s = t->options.storage;
+    size_t n = t->options.n_tokens, q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    const enum cld_purpose p = CLD_FOR_TEMPORARY;
+    cld_plan_tensor(plan, &t->ids, CLD_I32, 1, n, CLD_FOR_INPUT, "target ids");
+    cld_plan_tensor(plan, &t->positions, CLD_I32, 1, n, CLD_FOR_INPUT, "target positions");
+    cld_plan_tensor(plan, &t->rope, CLD_F32, t->options.n_positions, c->head_dim, CLD_FOR_INPUT,
+                    "target rotary table");
+    cld_plan_tensor(plan, &t->x, s, n, c->hidden, p, "target x");
+    cld_plan_tensor(plan, &t->x_mid, s, n, c->hidden, p, "target x mid");
+    cld_plan_tensor(plan, &t->y, s, n, c->hidden, p, "target norm");
+    cld_plan_tensor(plan, &t->q_raw, s, n, q, p, "target q projection");
+    cld_plan_tensor(plan, &t->q_rot, s, n, q, p, "target q");
+    cld_plan_tensor(plan, &t->k_raw, s, n, kv, p, "target k projection");
+    cld_plan_tensor(plan, &t->k_rot, s, n, kv, p, "target k");
+    cld_plan_tensor(plan, &t->v, s, n, kv, p, "target v");
+    cld_plan_tensor(plan, &t->o, s, n, q, p, "target attention");
+    cld_plan_tensor(plan, &t->lse, CLD_F32, c->n_heads, n, p, "target lse");
+    cld_plan_tensor(plan, &t->gate, s, n, c->intermediate, p, "target gate");
+    cld_plan_tensor(plan, &t->up, s, n, c->intermediate, p, "target up");
+    cld_plan_tensor(plan, &t->act, s, n, c->intermediate, p, "target mlp");
+    cld_plan_tensor(plan, &t->taps, s, n, t->options.n_taps * c->hidden, CLD_FOR_INPUT, "taps");
+    for (size_t k = 0; k < t->options.n_taps; k++) {
+        cld_plan_part(plan, &t->tap_parts[k], &t->taps, k * c->hidden, n, c->hidden, "tap %zu", k);
+        t->tap_parts[k].ld = t->taps.ld;
+    }
+    if (t->options.logits)
+        cld_plan_tensor(plan, &t->logits, CLD_F32, n, c->vocab, CLD_FOR_LOSS, "target logits");
+    cld_plan_buffer(plan, &t->mask.buf, t->attention.mask_bytes, CLD_FOR_ATTENTION, "target mask");
+}
+
+static struct cld_ref bias(const struct cld_tensor *b, bool there)
+{
+    return there ? CLD_ALL(b) : CLD_NONE;
+}
+
+static void add_layer(struct cld_target *t, size_t i)
+{
+    struct cld_graph *g = &t->forward;
+    const struct cld_model_config *c = &t->config;
+    const struct cld_target_layer *l = &t->layers[i];
+    float eps = (float)c->rms_norm_eps;
+    cld_add_rmsnorm(g, CLD_CTX(&t->x), CLD_ALL(&l->ln1), eps, CLD_CTX(&t->y), CLD_NONE);
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->y), CLD_ALL(&l->wq), bias(&l->bq, c->qkv_bias),
+                 CLD_NONE, CLD_CTX(&t->q_raw));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->y), CLD_ALL(&l->wk), bias(&l->bk, c->qkv_bias),
+                 CLD_NONE, CLD_CTX(&t->k_raw));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->y), CLD_ALL(&l->wv), bias(&l->bv, c->qkv_bias),
+                 CLD_NONE, CLD_CTX(&t->v));
+    cld_add_qknorm_rope(g, CLD_CTX(&t->q_raw), bias(&l->qn, c->qk_norm), eps, c->head_dim,
+                        CLD_CTX(&t->positions), CLD_ALL(&t->rope), CLD_CTX(&t->q_rot), CLD_NONE);
+    cld_add_qknorm_rope(g, CLD_CTX(&t->k_raw), bias(&l->kn, c->qk_norm), eps, c->head_dim,
+                        CLD_CTX(&t->positions), CLD_ALL(&t->rope), CLD_CTX(&t->k_rot), CLD_NONE);
+    cld_add_attention(g, &t->attention, &t->mask, CLD_CTX(&t->q_rot), CLD_CTX(&t->k_rot),
+                      CLD_CTX(&t->v), CLD_CTX(&t->o), CLD_ALL(&t->lse));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->o), CLD_ALL(&l->wo), bias(&l->bo, c->o_bias),
+                 CLD_CTX(&t->x), CLD_CTX(&t->x_mid));
+    cld_add_rmsnorm(g, CLD_CTX(&t->x_mid), CLD_ALL(&l->ln2), eps, CLD_CTX(&t->y), CLD_NONE);
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->y), CLD_ALL(&l->wg), bias(&l->bg, c->mlp_bias),
+                 CLD_NONE, CLD_CTX(&t->gate));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->y), CLD_ALL(&l->wu), bias(&l->bu, c->mlp_bias),
+                 CLD_NONE, CLD_CTX(&t->up));
+    cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), CLD_CTX(&t->act));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->act), CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias),
+                 CLD_CTX(&t->x_mid), CLD_CTX(&t->x));
+}
+
+static void add_taps(struct cld_target *t, int layer)
+{
+    for (size_t k = 0; k < t->options.n_taps; k++)
+        if (t->options.taps[k] == layer)
+            cld_add_copy(&t->forward, CLD_CTX(&t->x), CLD_CTX(&t->tap_parts[k]));
+}
+
+static void write_forward(struct cld_target *t)
+{
+    struct cld_graph *g = &t->forward;
+    cld_add_gather(g, CLD_ALL(&t->embed), CLD_CTX(&t->ids), CLD_CTX(&t->x));
+    add_taps(t, -1);
+    for (size_t i = 0; i < t->n_layers; i++) {
+        add_layer(t, i);
+        add_taps(t, (int)i);
+    }
+    if (!t->options.logits)
+        return;
+    cld_add_rmsnorm(g, CLD_CTX(&t->x), CLD_ALL(&t->norm), (float)t->config.rms_norm_eps,
+                    CLD_CTX(&t->y), CLD_NONE);
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->y), CLD_ALL(&t->head), CLD_NONE, CLD_NONE,
+                 CLD_CTX(&t->logits));
+}
+
+static enum cld_status check_taps(struct cld_target *t, struct cld_error *err)
+{
+    t->n_layers = t->options.logits ? t->config.n_layers : 0;
+    for (size_t k = 0; k < t->options.n_taps; k++) {
+        int v = t->options.taps[k];
+        if (v < -1 || (v >= 0 && (size_t)v >= t->config.n_layers))
+            return cld_fail(err, CLD_E_USAGE, "taps count decoder layers from 0",
+                            "tap %d is outside the target's %zu layers", v, t->config.n_layers);
+        if (v >= 0)
+            t->n_layers = cld_max(t->n_layers, (size_t)v + 1);
+    }
+    return CLD_OK;
+}
+
+enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model_config *config,
+                                    const struct cld_target_options *options, struct cld_queue *q,
+                                    struct cld_plan *plan, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    memset(t, 0, sizeof *t);
+    t->config = *config;
+    t->options = *options;
+    t->options.n_tokens = cld_round_up(cld_max(options->n_tokens, row_room), row_room);
+    t->q = q;
+    if ((s = check_taps(t, err)))
+        return s;
+    t->layers = calloc(cld_max(1, t->n_layers), sizeof *t->layers);
+    t->tap_parts = calloc(cld_max(1, options->n_taps), sizeof *t->tap_parts);
+    t->spans = calloc(t->options.n_tokens, sizeof *t->spans);
+    if (!t->layers || !t->tap_parts || !t->spans)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a target of %zu layers",
+                        t->n_layers);
+    if ((s = cld_attention_plan(q, options->attention, t->options.n_tokens, t->options.n_tokens,
+                                config->n_heads, config->n_kv_heads, config->head_dim,
+                                options->storage, CLD_F32, false, &t->attention, err)))
+        return s;
+    plan_weights(t, plan);
+    plan_activations(t, plan);
+    write_forward(t);
+    t->options.taps = NULL;
+    cld_plan_buffer(plan, &t->scratch, cld_max(cld_graph_scratch_bytes(q, &t->forward), 4),
+                    CLD_FOR_TEMPORARY, "target scratch");
+    return CLD_OK;
+}
+
+void cld_target_free(struct cld_target *t)
+{
+    if (!t)
+        return;
+    free(t->layers);
+    free(t->tap_parts);
+    free(t->spans);
+    cld_graph_free(&t->forward);
+    cld_attention_mask_free(&t->mask);
+    memset(t, 0, sizeof *t);
+}
+
+/* --- weights ---------------------------------------------------------------------------------- */
+
+/* Calls fn for each weight tensor that this target has. */
+static enum cld_status each_weight(struct cld_target *t,
+                                   enum cld_status (*fn)(struct cld_target *t,
+                                                         struct cld_tensor *w, void *arg,
+                                                         struct cld_error *err),
+                                   void *arg, struct cld_error *err)
+{
+    enum cld_status s = fn(t, &t->embed, arg, err);
+    if (!s && !t->config.tied)
+        s = fn(t, &t->head, arg, err);
+    for (size_t i = 0; i < t->n_layers && !s; i++) {
+        struct cld_tensor *first = &t->layers[i].ln1;
+        for (size_t k = 0; k < sizeof *t->layers / sizeof *first && !s; k++)
+            if (first[k].name)
+                s = fn(t, &first[k], arg, err);
+    }
+    return s || !t->norm.name ? s : fn(t, &t->norm, arg, err);
+}
+
+static enum cld_status load_weight(struct cld_target *t, struct cld_tensor *w, void *arg,
+                                   struct cld_error *err)
+{
+    (void)t;
+    return cld_tensor_load(arg, w->name, w, err);
+}
+
+/* A bias or norm in the file that the configuration does not announce would be ignored in silence. */
+static enum cld_status refuse_extra(struct cld_target *t, const struct cld_safetensors *st,
+                                    const char *dir, struct cld_error *err)
+{
+    for (size_t i = 0; i < cld_safetensors_n(st); i++) {
+        const char *name = cld_safetensors_at(st, i)->name;
+        size_t layer = 0;
+        int at = 0;
+        if (sscanf(name, "model.layers.%zu.%n", &layer, &at) != 1 || !at || layer >= t->n_layers ||
+            strstr(name, "rotary_emb.inv_freq"))
+            continue;
+        bool known = false;
+        struct cld_tensor *first = &t->layers[layer].ln1;
+        for (size_t k = 0; k < sizeof *t->layers / sizeof *first && !known; k++)
+            known = first[k].name && !strcmp(first[k].name, name);
+        if (!known)
+            return cld_fail(err, CLD_E_INPUT,
+                            "config.json and the weights disagree, or the model is not supported",
+                            "%s: tensor '%s' has no place in a %s model", dir, name,
+                            t->config.model_type);
+    }
+    return CLD_OK;
+}
+
+enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *err)
+{
+    size_t n_bytes = cld_tensor_bytes(&t->rope);
+    float *table = malloc(n_bytes);
+    if (!table)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a rotary table");
+    cld_rope_table(&t->config.rope, t->config.head_dim, t->rope.n_rows, table);
+    enum cld_status s = cld_buf_write(t->rope.buf, 0, table, n_bytes, err);
+    free(table);
+    return s;
+}
+
+enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cld_error *err)
+{
+    struct cld_safetensors *st = NULL;
+    enum cld_status s = cld_safetensors_open(dir, &st, err);
+    if (!s && !(s = refuse_extra(t, st, dir, err)))
+        s = each_weight(t, load_weight, st, err);
+    cld_safetensors_close(st);
+    return s ? s : cld_target_upload_rope(t, err);
+}
+
+static enum cld_status random_weight(struct cld_target *t, struct cld_tensor *w, void *arg,
+                                     struct cld_error *err)
+{
+    uint64_t *state = arg; /* seed, stream */
+    if (w->n_rows == 1)
+        return cld_fill(t->q, w, strstr(w->name, "bias") ? 0.0f : 1.0f, err);
+    return cld_fill_normal(t->q, w, state[0], state[1]++, (float)(1.0 / sqrt((double)w->n_cols)),
+                           err);
+}
+
+enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cld_error *err)
+{
+    uint64_t state[2] = {cld_random_u64(seed, CLD_RANDOM_TARGET, 0, 0, 0), 0};
+    enum cld_status s = each_weight(t, random_weight, state, err);
+    return s ? s : cld_target_upload_rope(t, err);
+}
+
+/* --- forward ---------------------------------------------------------------------------------- */
+
+enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,
+                                   const int32_t *positions, const int32_t *doc, size_t n,
+                                   struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if (n > t->options.n_tokens)
+        return cld_fail(err, CLD_E_INTERNAL, "", "%zu tokens pass the target's plan of %zu", n,
+                        t->options.n_tokens);
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || (size_t)ids[i] >= t->config.vocab || positions[i] < 0 ||
+            (size_t)positions[i] >= t->rope.n_rows)
+            return cld_fail(err, CLD_E_INPUT, "",
+                            "token %zu: id %d or position %d is outside %zu ids, %zu positions", i,
+                            (int)ids[i], (int)positions[i], t->config.vocab, t->rope.n_rows);
+    if (!n)
+        return CLD_OK;
+    cld_mask_causal(doc, n, t->spans);
+    if ((s = cld_attention_mask_set(t->q, &t->attention, t->spans, n, n, &t->mask, err)) ||
+        (s = cld_buf_write(t->ids.buf, 0, ids, n * sizeof *ids, err)) ||
+        (s = cld_buf_write(t->positions.buf, 0, positions, n * sizeof *positions, err)))
+        return s;
+    struct cld_graph_run run = {t->q, {n, 0}, t->scratch, t->gemm, NULL};
+    return cld_graph_run(&t->forward, 0, t->forward.n, &run, err);
+}

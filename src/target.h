@@ -1,0 +1,74 @@
+/* target.h - the frozen target model on one queue: weights, forward pass, tapped hidden states.
+ *
+ * Tap v is the residual stream after decoder layer v (0-based), before the final norm; -1 is the
+ * embedding's output. Only layers up to the last tap exist unless logits are asked for. Tokens of
+ * several documents stand one after the other; attention is causal inside each.
+ *
+ * Thread: describe anywhere; the rest belongs to the queue's owner. */
+#ifndef CLD_TARGET_H
+#define CLD_TARGET_H
+
+#include "graph.h"
+#include "model_config.h"
+#include "plan.h"
+
+struct cld_target_options {
+    enum cld_dtype storage; /* of weights and activations */
+    enum cld_attention_backend attention;
+    size_t n_tokens;        /* of one forward, at most */
+    size_t n_positions;     /* of one document, at most */
+    const int *taps;        /* [n_taps], borrowed until _describe returns */
+    size_t n_taps;
+    bool logits;            /* the head and the final norm run too */
+};
+
+struct cld_target_layer {
+    struct cld_tensor ln1, wq, wk, wv, wo, qn, kn, ln2, wg, wu, wd;
+    struct cld_tensor bq, bk, bv, bo, bg, bu, bd; /* biases; used where the config has them */
+};
+
+struct cld_target {
+    struct cld_model_config config;
+    struct cld_target_options options;
+    struct cld_queue *q;
+    size_t n_layers; /* that run */
+    struct cld_tensor embed, head; /* [V, H]; tied: head is embed */
+    struct cld_tensor norm;
+    struct cld_target_layer *layers;
+    struct cld_tensor ids, positions, rope;
+    struct cld_tensor x, x_mid, y, q_raw, q_rot, k_raw, k_rot, v, o, lse, gate, up, act;
+    struct cld_tensor taps;   /* [n_tokens, n_taps * H], tap i in columns [i * H, (i + 1) * H) */
+    struct cld_tensor logits; /* [n_tokens, V] F32, with options.logits */
+    struct cld_tensor *tap_parts; /* [n_taps] */
+    struct cld_attention_plan attention;
+    struct cld_attention_mask mask;
+    struct cld_buf *scratch;
+    struct cld_graph forward;
+    struct cld_span *spans; /* host */
+    enum cld_gemm_backend gemm;
+};
+
+/* Declares tensors in `plan` and writes the list. The embedding and the head always exist: a drafter
+ * borrows them. Free with cld_target_free (host memory only). */
+enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model_config *config,
+                                    const struct cld_target_options *options, struct cld_queue *q,
+                                    struct cld_plan *plan, struct cld_error *err);
+void cld_target_free(struct cld_target *t); /* NULL-safe */
+
+/* After cld_plan_create: reads the weights of the layers that run from DIR's safetensors. Every shape
+ * is checked; CLD_E_INPUT names the tensor. Tensors that the model does not have are refused where
+ * they belong to a layer that runs. */
+enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cld_error *err);
+/* Instead: generated weights, normal / sqrt(columns), norms near one. */
+enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cld_error *err);
+
+/* Uploads the rotary table again, after config.rope was changed. */
+enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *err);
+
+/* Runs n tokens: ids [n], positions [n], doc [n] (index of the first token of each one's document).
+ * Fills t->taps rows [0, n), and t->logits with options.logits. Enqueued. */
+enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,
+                                   const int32_t *positions, const int32_t *doc, size_t n,
+                                   struct cld_error *err);
+
+#endif
