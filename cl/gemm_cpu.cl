@@ -1,15 +1,15 @@
 /* gemm_cpu.cl - matrix product for CPU devices: C = op(A) op(B) (+ bias) (+ R).
  *
- * One work-item computes blocks of MR rows x 16 NV columns in registers: for each of the k steps MR
- * broadcasts and NV vectors of 16. Groups have one item and no barrier; local memory, which on a CPU
- * is a few pages that stay in the core's caches, holds both operands in the order of use.
+ * One work-item computes blocks of MR rows x 16 NV columns in registers: for each of the k steps
+ * MR broadcasts and NV vectors of 16. Groups have one item and no barrier; local memory, which on
+ * a CPU is a few pages that stay in the core's caches, holds both operands in the order of use.
  *
- * A piece of work is a range of rows by a group of panels, a panel being 16 NV columns. Within it k
- * goes slice by slice (kc steps): the slice of A for the whole range is laid out for an L2, then one
- * panel's slice of B after another for an L1, and each goes down the rows of the range. Between
- * slices, taken always in order, a block's sums rest in `sums`. Laying out costs as much as some
- * eight rows and eight columns more, turns every storage and layout into one, and is what power of
- * two strides need: without it their rows fight for the same lines of a cache. */
+ * A piece of work is a range of rows by a group of panels, a panel being 16 NV columns. Within it
+ * k goes slice by slice (kc steps): the slice of A for the whole range is laid out for an L2, then
+ * the slices of a few panels of B, each of which fits an L1 and goes down the rows of the range.
+ * Between slices, taken always in order, a block's sums rest in `sums`. Laying out costs about as
+ * much as eight more rows and columns; it makes one layout of all storages and kinds, and it is
+ * what strides of powers of two need, whose rows fight for the same lines of a cache. */
 #include "common.clh"
 
 #ifndef MR
@@ -43,7 +43,6 @@
 #include "gemm_pack.clh"
 
 #define NR (16 * NV)
-#define STRIP(n_steps) ((n_steps) * MR + PACK_SPARE) /* floats of a strip of A */
 #define FLAGS(T, rows) (((rows) ? PACK_ROWS : 0) | (sizeof(CLD_ELEM(T)) == 2 ? PACK_BF16 : 0))
 
 struct out {
@@ -59,6 +58,7 @@ struct out {
 static inline void multiply(float16 sum[MR][NV], __local const float *a, __local const float *panel,
                             uint n_steps)
 {
+#pragma unroll 4
     for (uint i = 0; i < n_steps; i++, a += MR, panel += NR) {
         float16 column[NV];
 #pragma unroll
@@ -72,21 +72,6 @@ static inline void multiply(float16 sum[MR][NV], __local const float *a, __local
                 sum[row][v] = fma(x, column[v], sum[row][v]);
         }
     }
-}
-
-/* The blocks [begin, end) of op(A), steps [step, step + n_steps), strip after strip. Along columns all
- * strips take a few steps at a time, so that few source rows are open. */
-static inline void pack_range(__global const uchar *a, ulong at, ulong ld, ulong m, ulong begin,
-                              ulong end, ulong step, uint n_steps, __local float *to)
-{
-    uint at_once = A_ROWS ? n_steps : 8;
-    for (uint done = 0; done < n_steps; done += at_once)
-        for (ulong i = begin; i < end; i++) {
-            ulong line = i * MR, from = step + done;
-            pack_strip(a, at + (A_ROWS ? line * ld + from : from * ld + line), ld,
-                       FLAGS(TA, A_ROWS), (uint)min((ulong)MR, m - line), m - line, MR,
-                       min(at_once, n_steps - done), to + (i - begin) * STRIP(n_steps) + done * MR);
-        }
 }
 
 /* A block that lies whole inside C. */
@@ -120,13 +105,41 @@ static inline void store_part(const struct out *o, const float *sum, ulong row, 
         }
 }
 
-/* `strips` has room for a strip of kc steps for each block of a range, `panel` for [kc, NR]. */
+/* One block: `n_steps` more steps of k on top of what rests (unless `first`); then the sums rest
+ * again, or (`last`) become a part of C. */
+static inline void block(const struct out *o, __local const float *strip,
+                         __local const float *panel, uint n_steps, bool first, bool last,
+                         __global float *rest, ulong row, ulong column)
+{
+    float16 sum[MR][NV];
+#pragma unroll
+    for (int i = 0; i < MR * NV; i++)
+        sum[i / NV][i % NV] = first ? (float16)(0) : vload16(i, rest);
+    multiply(sum, strip, panel, n_steps);
+    if (!last) {
+#pragma unroll
+        for (int i = 0; i < MR * NV; i++)
+            vstore16(sum[i / NV][i % NV], i, rest);
+    } else if (row + MR <= o->m && column + NR <= o->n) {
+        store_whole(o, sum, row, column);
+    } else {
+        float part[MR * NR];
+#pragma unroll
+        for (int i = 0; i < MR * NV; i++)
+            vstore16(sum[i / NV][i % NV], i, part);
+        store_part(o, part, row, column);
+    }
+}
+
+/* `strips` has room for a strip of kc steps for each block of a range, `panels` for n_together
+ * panels. */
 __kernel void gemm_cpu(ulong m, ulong n, ulong k, ulong kc, ulong n_ranges, ulong n_groups,
-                       __global const uchar *a, ulong a_at, ulong a_ld, __global const uchar *b,
-                       ulong b_at, ulong b_ld, __global CLD_ELEM(TC) *c, ulong c_at, ulong c_ld,
+                       ulong n_together, __global const uchar *a, ulong a_at, ulong a_ld,
+                       __global const uchar *b, ulong b_at, ulong b_ld,
+                       __global CLD_ELEM(TC) *c, ulong c_at, ulong c_ld,
                        __global const CLD_ELEM(TBIAS) *bias, ulong bias_at,
                        __global const CLD_ELEM(TR) *r, ulong r_at, ulong r_ld,
-                       __global float *sums, __local float *strips, __local float *panel)
+                       __global float *sums, __local float *strips, __local float *panels)
 {
     struct out o = {m, n, c + c_at, c_ld, bias ? bias + bias_at : bias, r ? r + r_at : r, r_ld};
     ulong n_blocks = (m + MR - 1) / MR, n_panels = (n + NR - 1) / NR;
@@ -136,34 +149,18 @@ __kernel void gemm_cpu(ulong m, ulong n, ulong k, ulong kc, ulong n_ranges, ulon
         ulong j_begin = n_panels * group / n_groups, j_end = n_panels * (group + 1) / n_groups;
         for (ulong done = 0; done < k; done += kc) {
             uint n_steps = (uint)min(kc, k - done);
-            pack_range(a, a_at, a_ld, m, i_begin, i_end, done, n_steps, strips);
+            pack(a, a_at, a_ld, FLAGS(TA, A_ROWS), m, i_begin * MR, min(i_end * MR, m), MR, done,
+                 n_steps, strips);
             for (ulong j = j_begin; j < j_end; j++) {
-                ulong column = j * NR;
-                pack_strip(b, b_at + (B_ROWS ? column * b_ld + done : done * b_ld + column), b_ld,
-                           FLAGS(TB, B_ROWS), (uint)min((ulong)NR, n - column), n - column, NR,
-                           n_steps, panel);
-                for (ulong i = i_begin; i < i_end; i++) {
-                    __global float *rest = sums + (j * n_blocks + i) * (MR * NR);
-                    float16 sum[MR][NV];
-                    ulong row = i * MR;
-#pragma unroll
-                    for (int l = 0; l < MR * NV; l++)
-                        sum[l / NV][l % NV] = done ? vload16(l, rest) : (float16)(0);
-                    multiply(sum, strips + (i - i_begin) * STRIP(n_steps), panel, n_steps);
-                    if (done + n_steps < k) {
-#pragma unroll
-                        for (int l = 0; l < MR * NV; l++)
-                            vstore16(sum[l / NV][l % NV], l, rest);
-                    } else if (row + MR <= m && column + NR <= n) {
-                        store_whole(&o, sum, row, column);
-                    } else {
-                        float part[MR * NR];
-#pragma unroll
-                        for (int l = 0; l < MR * NV; l++)
-                            vstore16(sum[l / NV][l % NV], l, part);
-                        store_part(&o, part, row, column);
-                    }
-                }
+                ulong turn = (j - j_begin) % n_together;
+                if (!turn)
+                    pack(b, b_at, b_ld, FLAGS(TB, B_ROWS), n, j * NR,
+                         min(min(j + n_together, j_end) * NR, n), NR, done, n_steps, panels);
+                for (ulong i = i_begin; i < i_end; i++)
+                    block(&o, strips + (i - i_begin) * PACK_STRIP(MR, n_steps),
+                          panels + turn * PACK_STRIP(NR, n_steps), n_steps, !done,
+                          done + n_steps == k, sums + (j * n_blocks + i) * (MR * NR), i * MR,
+                          j * NR);
             }
         }
     }

@@ -89,6 +89,18 @@ static enum cld_status fail(const struct cld_queue *q, const struct cld_gemm *g,
                     kind_names[g->kind], backend_names[g->backend], why, tensors);
 }
 
+static enum cld_status fail_choice(const struct cld_queue *q, enum cld_gemm_backend b,
+                                   struct cld_error *err)
+{
+    size_t i = 0;
+    while (i + 1 < n_backends && backends[i]->backend != b)
+        i++;
+    return cld_fail(err, CLD_E_DEVICE, "choose another GEMM back-end",
+                    "%s: the GEMM back-end '%s' cannot do this product on %.80s: it needs %s",
+                    cld_queue_name(q), backend_names[b], cld_queue_device(q)->name,
+                    backends[i]->needs);
+}
+
 enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct cld_buf *scratch,
                          struct cld_error *err)
 {
@@ -106,10 +118,7 @@ enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct c
     }
     const struct cld_gemm_ops *ops = choose(q, g->backend, g);
     if (!ops)
-        return cld_fail(err, CLD_E_DEVICE, "choose another GEMM back-end",
-                        "%s: the GEMM back-end '%s' cannot do this product; it needs %s",
-                        cld_queue_name(q), backend_names[g->backend],
-                        g->backend == CLD_GEMM_CLBLAST ? cld_gemm_clblast.needs : "another device");
+        return fail_choice(q, g->backend, err);
     if (!m || !n)
         return CLD_OK;
     size_t need = ops->scratch_bytes(q, g), have = scratch ? cld_buf_bytes(scratch) : 0;

@@ -16,7 +16,9 @@
 
 enum cld_gemm_kind { CLD_GEMM_NT, CLD_GEMM_NN, CLD_GEMM_TN };
 
-/* AUTO takes the family of the device class. CLBLAST needs F32 everywhere and says so. */
+/* AUTO takes the first of the table in op_gemm.c that can do the product; PORTABLE the plain
+ * OpenCL C kernels of the queue's family (struct cld_queue_options). CLBLAST needs F32 everywhere
+ * and says so (CLD_E_DEVICE); it is slow on CPUs and compiles for seconds at a queue's first call. */
 enum cld_gemm_backend { CLD_GEMM_AUTO, CLD_GEMM_PORTABLE, CLD_GEMM_CLBLAST };
 
 struct cld_gemm {
