@@ -156,6 +156,28 @@ void cld_batch_count(const struct cld_document *docs, size_t n_docs,
         }
 }
 
+size_t cld_cut(struct cld_cutter *c, struct cld_document *out)
+{
+    size_t n = 0, tokens = 0, blocks = 0, tags = 0;
+    for (; c->at < c->n_docs; c->at++, c->anchor = 0) {
+        struct cld_document d = c->docs[c->at];
+        bool new_tag = n == 0 || out[n - 1].tag != d.tag;
+        if (tokens + d.n > c->n_ctx || tags + new_tag > c->n_tags || blocks == c->n_blocks)
+            break;
+        d.anchors += c->anchor;
+        d.n_anchors = cld_min(d.n_anchors - c->anchor, c->n_blocks - blocks);
+        tokens += d.n;
+        blocks += d.n_anchors;
+        tags += new_tag;
+        out[n++] = d;
+        if (c->anchor + d.n_anchors < c->docs[c->at].n_anchors) {
+            c->anchor += d.n_anchors;
+            break;
+        }
+    }
+    return n;
+}
+
 void cld_score_add(struct cld_score *s, const struct cld_batch *b, const float *ce,
                    const int32_t *hit)
 {

@@ -63,6 +63,18 @@ enum cld_status cld_batch_build(struct cld_batch *b, const struct cld_document *
 void cld_batch_count(const struct cld_document *docs, size_t n_docs,
                      const struct cld_batch_rules *rules, size_t *n_supervised, double *sum_weight);
 
+/* Cuts documents into passes that fit a plan: as many documents as `n_ctx` tokens, `n_blocks` blocks
+ * and `n_tags` different tags allow, in order; a document with more anchors than there is room for
+ * appears in several passes. Zero-initialise at[], then call until it gives 0 documents. */
+struct cld_cutter {
+    const struct cld_document *docs;
+    size_t n_docs, n_ctx, n_blocks, n_tags;
+    size_t at, anchor; /* next document, and its next anchor */
+};
+/* Writes the next pass to out, which has room for n_docs, and returns how many documents it has. A
+ * document longer than n_ctx ends the passes early; the caller's plan rules it out. */
+size_t cld_cut(struct cld_cutter *c, struct cld_document *out);
+
 /* Loss, accuracy and accepted length, added up over micro-batches in a fixed order. */
 struct cld_score {
     double loss;          /* sum of weight * CE */

@@ -65,7 +65,12 @@ void cld_check_close(struct cld_check *c)
         free(t->before);
         free(t->after);
     }
+    for (size_t i = 0; i < c->n_owned; i++)
+        free(c->owned[i]);
+    cld_buf_free(c->scratch);
     free(c->tensors);
+    c->scratch = NULL;
+    c->n_owned = 0;
     c->tensors = NULL;
     c->n_tensors = c->cap_tensors = 0;
 }
@@ -132,8 +137,8 @@ static enum cld_status add_tensor(struct cld_check *c, const char *name, enum cl
         return cld_fail(err, CLD_E_INTERNAL, "", "%s: no checks of %s tensors", c->name,
                         cld_dtype_name(type));
     struct cld_check_tensor *t = &c->tensors[c->n_tensors++];
-    t->t = (struct cld_tensor){name, type, n_rows, n_cols, n_cols + c->pad, NULL,
-                               guard_elems + c->skew};
+    t->t = (struct cld_tensor){
+        name, type, n_rows, n_cols, n_cols + c->pad, NULL, guard_elems + c->skew};
     size_t span = n_rows ? (n_rows - 1) * t->t.ld + n_cols : 0;
     size_t n = t->t.offset + span + guard_elems;
     t->n_bytes = n * cld_dtype_bytes(type);
@@ -183,8 +188,7 @@ enum cld_status cld_check_input(struct cld_check *c, const char *name, enum cld_
     if (!values)
         return cld_fail(err, CLD_E_MEMORY, "", "no memory for the values of '%s'", name);
     for (size_t i = 0; i < n; i++)
-        values[i] = scale * cld_random_normal(
-                                cld_random_u64(c->seed, CLD_RANDOM_TEST, key, i, 0));
+        values[i] = scale * cld_random_normal(cld_random_u64(c->seed, CLD_RANDOM_TEST, key, i, 0));
     enum cld_status s = cld_check_values(c, name, type, n_rows, n_cols, values, out, err);
     free(values);
     return s;
@@ -201,6 +205,28 @@ enum cld_status cld_check_output(struct cld_check *c, const char *name, enum cld
     return upload(*out, err);
 }
 
+enum cld_status cld_check_doubles(struct cld_check *c, size_t n, double **out,
+                                  struct cld_error *err)
+{
+    *out = NULL;
+    if (c->n_owned == sizeof c->owned / sizeof *c->owned)
+        return cld_fail(err, CLD_E_INTERNAL, "", "%s: too many host arrays in a case", c->name);
+    if (!(*out = calloc(n + 1, sizeof **out)))
+        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu reference values", n);
+    c->owned[c->n_owned++] = *out;
+    return CLD_OK;
+}
+
+enum cld_status cld_check_scratch(struct cld_check *c, size_t n_bytes, struct cld_buf **out,
+                                  struct cld_error *err)
+{
+    cld_buf_free(c->scratch);
+    c->scratch = NULL;
+    enum cld_status s = cld_buf_create(c->q, "scratch of a check", n_bytes, &c->scratch, err);
+    *out = c->scratch;
+    return s ? s : cld_buf_fill(c->scratch, 0, cld_buf_bytes(c->scratch), poison_f32, err);
+}
+
 /* Everything outside the rows must hold what it held before. */
 static void check_guards(struct cld_check *c, const struct cld_check_tensor *t,
                          const unsigned char *now)
@@ -210,8 +236,10 @@ static void check_guards(struct cld_check *c, const struct cld_check_tensor *t,
         size_t to = r < t->t.n_rows ? t->t.offset + r * t->t.ld : n;
         for (size_t i = from; i < to; i++)
             if (memcmp(now + i * size, t->before + i * size, size)) {
-                cld_check_fail(c, "'%s' [%zu, %zu] ld %zu: wrote outside, element %+lld from its "
-                                  "begin", t->t.name, t->t.n_rows, t->t.n_cols, t->t.ld,
+                cld_check_fail(c,
+                               "'%s' [%zu, %zu] ld %zu: wrote outside, element %+lld from its "
+                               "begin",
+                               t->t.name, t->t.n_rows, t->t.n_cols, t->t.ld,
                                (long long)i - (long long)t->t.offset);
                 return;
             }
@@ -249,10 +277,11 @@ enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_te
         }
     }
     if (!(sqrt(diff2) <= rel * sqrt(want2)) || !(diff_max <= 8 * rel * want_max))
-        cld_check_fail(c, "'%s' [%zu, %zu]: relative error %.3g (allowed %.3g), largest %.3g at "
-                          "(%zu, %zu), want %.9g", t->t.name, t->t.n_rows, t->t.n_cols,
-                       sqrt(diff2 / want2), rel, diff_max, worst_at / t->t.n_cols,
-                       worst_at % t->t.n_cols, want[worst_at]);
+        cld_check_fail(c,
+                       "'%s' [%zu, %zu]: relative error %.3g (allowed %.3g), largest %.3g at "
+                       "(%zu, %zu), want %.9g",
+                       t->t.name, t->t.n_rows, t->t.n_cols, sqrt(diff2 / want2), rel, diff_max,
+                       worst_at / t->t.n_cols, worst_at % t->t.n_cols, want[worst_at]);
     if (diff_max > 0)
         c->worst = fmax(c->worst, fmax(sqrt(diff2 / want2) / rel, diff_max / (8 * rel * want_max)));
 done:
@@ -260,7 +289,8 @@ done:
     return s;
 }
 
-/* One run from the initial state; outputs and guards come back into `after` or are compared with it. */
+/* One run from the initial state; outputs and guards come back into `after` or are compared with
+ * it. */
 static enum cld_status run_once(struct cld_check *c, bool first,
                                 enum cld_status (*body)(struct cld_check *c, void *arg,
                                                         struct cld_error *err),

@@ -1,9 +1,9 @@
 /* check.h - operations against double-precision references, on any device.
  *
- * A check makes inputs (from a seed, rounded to their storage), runs an operation, and compares with
- * a reference that it computes itself in double. Outputs are poisoned before and have guard zones
- * around them; every case runs twice and must give equal bits. `cldraft check-kernels` runs the table
- * of all checks (check_table.c); tests run it on PoCL. Thread: the queue's owner. */
+ * A check makes inputs (from a seed, rounded to their storage), runs an operation, and compares
+ * with a reference that it computes itself in double. Outputs are poisoned before and have guard
+ * zones around them; every case runs twice and must give equal bits. `cldraft check-kernels` runs
+ * the table of all checks (check_table.c); tests run it on PoCL. Thread: the queue's owner. */
 #ifndef CLD_CHECK_H
 #define CLD_CHECK_H
 
@@ -19,7 +19,7 @@
  * `output` on it (an in-out tensor). */
 struct cld_check_tensor {
     struct cld_tensor t;
-    double *value;  /* [n_rows * n_cols], of inputs: what the device holds, exactly; else NULL */
+    double *value; /* [n_rows * n_cols], of inputs: what the device holds, exactly; else NULL */
     bool output;
     /* check.c's own: the buffer's bytes before the operation and after its first run */
     size_t n_bytes;
@@ -40,6 +40,9 @@ struct cld_check {
     char name[160];
     struct cld_check_tensor *tensors;
     size_t n_tensors, cap_tensors;
+    double *owned[64]; /* arrays of cld_check_doubles */
+    size_t n_owned;
+    struct cld_buf *scratch;
     uint64_t n_random;
     double worst; /* largest error of the case as a part of what is allowed */
     bool failed;
@@ -54,8 +57,21 @@ struct cld_check_op {
 };
 extern const struct cld_check_op cld_check_ops[]; /* ends with a NULL name */
 
-/* Begins a case: frees the tensors of the last one, sets the name (printf), restarts the inputs, which
- * are a pure function of seed, name and the order in which they are made. */
+/* Runs the table, or one operation of it, on a device: both kernel families, on queues of their
+ * own, with activations in F32 and in BF16. */
+struct cld_check_options {
+    const char *op; /* only those whose name has it in it (CLD_E_USAGE: none has); NULL: all */
+    bool skip[CLD_BF16 + 1]; /* by storage */
+    uint64_t seed;
+    const char *device; /* as on the command line, for the commands that repeat failures; or NULL */
+    FILE *out;          /* a line a case; NULL: failures only, to stderr */
+};
+enum cld_status cld_check_device(const struct cld_device_info *device,
+                                 const struct cld_check_options *options, size_t *n_passed,
+                                 size_t *n_failed, struct cld_error *err);
+
+/* Begins a case: frees the tensors of the last one, sets the name (printf), restarts the inputs,
+ * which are a pure function of seed, name and the order in which they are made. */
 void cld_check_begin(struct cld_check *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -64,7 +80,8 @@ void cld_check_begin(struct cld_check *c, const char *fmt, ...)
 enum cld_status cld_check_input(struct cld_check *c, const char *name, enum cld_dtype type,
                                 size_t n_rows, size_t n_cols, double scale,
                                 struct cld_check_tensor **out, struct cld_error *err);
-/* The same with given values (rounded to the storage; `value` then holds the rounded ones). I32 too. */
+/* The same with given values (rounded to the storage; `value` then holds the rounded ones). I32
+ * too. */
 enum cld_status cld_check_values(struct cld_check *c, const char *name, enum cld_dtype type,
                                  size_t n_rows, size_t n_cols, const double *values,
                                  struct cld_check_tensor **out, struct cld_error *err);
@@ -72,6 +89,13 @@ enum cld_status cld_check_values(struct cld_check *c, const char *name, enum cld
 enum cld_status cld_check_output(struct cld_check *c, const char *name, enum cld_dtype type,
                                  size_t n_rows, size_t n_cols, struct cld_check_tensor **out,
                                  struct cld_error *err);
+
+/* Host memory of n zeros for a reference, and device scratch of n_bytes (poisoned with NaN, one at
+ * a time); both live as long as the case. */
+enum cld_status cld_check_doubles(struct cld_check *c, size_t n, double **out,
+                                  struct cld_error *err);
+enum cld_status cld_check_scratch(struct cld_check *c, size_t n_bytes, struct cld_buf **out,
+                                  struct cld_error *err);
 
 /* Reads the output back, looks at its guards and compares with want [n_rows * n_cols]:
  * ||got - want|| / ||want|| <= rel (0/0 passes), and max |got - want| <= 8 * rel * max |want| when

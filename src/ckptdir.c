@@ -1,7 +1,6 @@
 #define _GNU_SOURCE /* renameat2 */
 #include "ckptdir.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -113,35 +112,6 @@ void cld_ckptdir_abort(struct cld_ckptdir *d)
     ckptdir_free(d);
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static int not_dots(const struct dirent *e)
-{
-    return strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
-}
-
-/* Names in `dir`, sorted; released with free_names. */
-static enum cld_status list_names(const char *dir, struct dirent ***names, int *n,
-                                  struct cld_error *err)
-{
-    *n = scandir(dir, names, not_dots, by_name);
-    if (*n >= 0)
-        return CLD_OK;
-    *n = 0;
-    *names = NULL;
-    return io_failed(err, "listing", dir);
-}
-
-static void free_names(struct dirent **names, int n)
-{
-    for (int i = 0; i < n; i++)
-        free(names[i]);
-    free(names);
-}
-
 static enum cld_status sync_file(const char *path, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -154,19 +124,19 @@ static enum cld_status sync_file(const char *path, struct cld_error *err)
     return s;
 }
 
-/* Every file of `dir`, however it was written, and `dir` itself. */
-static enum cld_status sync_all(const char *dir, struct cld_error *err)
+/* Every file of `dir`, however it was written. */
+static enum cld_status sync_files(const char *dir, struct cld_error *err)
 {
-    struct dirent **names = NULL;
-    int n;
-    enum cld_status s = list_names(dir, &names, &n, err);
-    for (int i = 0; i < n && !s; i++) {
-        char *path = cld_format("%s/%s", dir, names[i]->d_name);
+    char **names;
+    size_t n;
+    enum cld_status s = cld_dir_list(dir, &names, &n, err);
+    for (size_t i = 0; i < n && !s; i++) {
+        char *path = cld_format("%s/%s", dir, names[i]);
         s = path ? sync_file(path, err) : no_memory(err, dir);
         free(path);
     }
-    free_names(names, n);
-    return s ? s : cld_dir_sync(dir, err);
+    cld_dir_list_free(names, n);
+    return s;
 }
 
 static bool has_manifest(const char *dir)
@@ -220,7 +190,8 @@ enum cld_status cld_ckptdir_commit(struct cld_ckptdir *d, struct cld_error *err)
 {
     struct stat st;
     enum cld_status s;
-    if ((s = cld_manifest_write(d->aside, err)) || (s = sync_all(d->aside, err)))
+    /* The manifest, as the last file, brings the fsync of the directory with it. */
+    if ((s = sync_files(d->aside, err)) || (s = cld_manifest_write(d->aside, err)))
         goto done;
     bool taken = !lstat(d->final, &st);
     if (taken && !has_manifest(d->final)) {
@@ -327,39 +298,39 @@ static int newest_first(const void *a, const void *b)
 static enum cld_status list_steps(const char *parent, bool clean, int64_t **steps, size_t *n_steps,
                                   struct cld_error *err)
 {
-    struct dirent **names = NULL;
-    int n = 0;
+    char **names;
+    size_t n;
     int64_t step;
     long pid;
     bool repaired = false;
     *steps = NULL;
     *n_steps = 0;
-    enum cld_status s = list_names(parent, &names, &n, err);
-    for (int i = 0; i < n && !s; i++) {
-        enum kind kind = classify(names[i]->d_name, &step, &pid);
+    enum cld_status s = cld_dir_list(parent, &names, &n, err);
+    for (size_t i = 0; i < n && !s; i++) {
+        enum kind kind = classify(names[i], &step, &pid);
         if ((kind != LEFT_TMP && kind != LEFT_OLD) || !is_abandoned(pid))
             continue;
         if (kind == LEFT_OLD) {
-            s = repair(parent, names[i]->d_name, step, err);
+            s = repair(parent, names[i], step, err);
             repaired = true;
         } else if (clean) {
-            char *path = cld_format("%s/%s", parent, names[i]->d_name);
+            char *path = cld_format("%s/%s", parent, names[i]);
             s = path ? cld_dir_remove(path, err) : no_memory(err, parent);
             free(path);
         }
     }
     if (repaired && !s) {
-        free_names(names, n);
-        s = list_names(parent, &names, &n, err);
+        cld_dir_list_free(names, n);
+        s = cld_dir_list(parent, &names, &n, err);
     }
-    if (!s && !(*steps = malloc(((size_t)n + 1) * sizeof **steps)))
+    if (!s && !(*steps = malloc((n + 1) * sizeof **steps)))
         s = no_memory(err, parent);
-    for (int i = 0; i < n && !s; i++)
-        if (classify(names[i]->d_name, &step, &pid) == STEP)
+    for (size_t i = 0; i < n && !s; i++)
+        if (classify(names[i], &step, &pid) == STEP)
             (*steps)[(*n_steps)++] = step;
     if (!s)
         qsort(*steps, *n_steps, sizeof **steps, newest_first);
-    free_names(names, n);
+    cld_dir_list_free(names, n);
     return s;
 }
 

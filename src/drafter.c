@@ -207,7 +207,12 @@ static void plan_tensors(struct cld_drafter *d, struct cld_plan *plan)
     enum cld_dtype s = d->options.storage;
     size_t n_ctx = d->limits.n_ctx, n_draft = d->limits.n_blocks * c->block_size;
     enum cld_purpose kept = d->options.train ? CLD_FOR_ACTIVATIONS : CLD_FOR_TEMPORARY;
-    cld_plan_tensor(plan, &d->features, s, n_ctx, c->n_taps * c->hidden, CLD_FOR_INPUT, "features");
+    if (d->options.features)
+        cld_plan_part(plan, &d->features, d->options.features, 0, n_ctx, c->n_taps * c->hidden,
+                      "features");
+    else
+        cld_plan_tensor(plan, &d->features, s, n_ctx, c->n_taps * c->hidden, CLD_FOR_INPUT,
+                        "features");
     cld_plan_tensor(plan, &d->positions, CLD_I32, 1, n_ctx + n_draft, CLD_FOR_INPUT, "positions");
     cld_plan_tensor(plan, &d->draft_ids, CLD_I32, 1, n_draft, CLD_FOR_INPUT, "draft ids");
     cld_plan_tensor(plan, &d->rope, CLD_F32, d->limits.n_positions, c->head_dim, CLD_FOR_INPUT,

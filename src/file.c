@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* vasprintf, nftw */
 #include "file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -259,6 +260,55 @@ enum cld_status cld_dir_make(const char *path, struct cld_error *err)
             break;
     }
     free(p);
+    return s;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void cld_dir_list_free(char **names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(names[i]);
+    free(names);
+}
+
+enum cld_status cld_dir_list(const char *path, char ***names, size_t *n, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct dirent *entry;
+    size_t room = 0;
+    *names = NULL;
+    *n = 0;
+    DIR *dir = opendir(path);
+    if (!dir)
+        return cld_fail(err, CLD_E_IO, "", "%s: cannot list: %s", path, strerror(errno));
+    while (errno = 0, (entry = readdir(dir))) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+            continue;
+        if (*n == room) {
+            room = room ? 2 * room : 16;
+            char **more = realloc(*names, room * sizeof *more);
+            if (!more)
+                break;
+            *names = more;
+        }
+        if (!((*names)[*n] = cld_format("%s", entry->d_name)))
+            break;
+        ++*n;
+    }
+    if (entry || errno) {
+        s = entry ? cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to list it", path)
+                  : cld_fail(err, CLD_E_IO, "", "%s: cannot list: %s", path, strerror(errno));
+        cld_dir_list_free(*names, *n);
+        *names = NULL;
+        *n = 0;
+    } else if (*n) {
+        qsort(*names, *n, sizeof **names, by_bytes);
+    }
+    closedir(dir);
     return s;
 }
 

@@ -46,8 +46,12 @@ bool cld_dir_exists(const char *path);
 /* mkdir -p; CLD_E_IO if it cannot be made. */
 enum cld_status cld_dir_make(const char *path, struct cld_error *err);
 
-/* Makes a rename or unlink inside `path` durable (file systems without fsync on directories pass). */
+/* Makes a rename or unlink inside `path` durable (file systems that cannot do so pass). */
 enum cld_status cld_dir_sync(const char *path, struct cld_error *err);
+
+/* The names in a directory but . and .., in bytewise order; freed with _list_free. CLD_E_IO. */
+enum cld_status cld_dir_list(const char *path, char ***names, size_t *n, struct cld_error *err);
+void cld_dir_list_free(char **names, size_t n);
 
 /* rm -r of a directory tree that we own. Missing is fine. */
 enum cld_status cld_dir_remove(const char *path, struct cld_error *err);

@@ -1,6 +1,5 @@
 #include "manifest.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -14,17 +13,6 @@
 
 #define FORMAT         "cldraft-manifest-1"
 #define MAX_FILE_BYTES ((size_t)1 << 24)
-
-static int listed(const struct dirent *d)
-{
-    return strcmp(d->d_name, ".") && strcmp(d->d_name, "..") &&
-           strcmp(d->d_name, CLD_MANIFEST_NAME);
-}
-
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
 
 static enum cld_status add_file(json_t *files, const char *dir, const char *name,
                                 struct cld_error *err)
@@ -44,17 +32,14 @@ static enum cld_status add_file(json_t *files, const char *dir, const char *name
 
 enum cld_status cld_manifest_write(const char *dir, struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
-    struct dirent **names = NULL;
     json_t *manifest = NULL, *files = json_array();
-    char *text = NULL, *path = NULL;
-    int n = scandir(dir, &names, listed, by_name);
-    if (n < 0) {
-        s = cld_fail(err, CLD_E_IO, "", "%s: cannot list: %s", dir, strerror(errno));
+    char *text = NULL, *path = NULL, **names;
+    size_t n;
+    enum cld_status s = cld_dir_list(dir, &names, &n, err);
+    if (s)
         goto done;
-    }
-    for (int i = 0; i < n; i++)
-        if ((s = add_file(files, dir, names[i]->d_name, err)))
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(names[i], CLD_MANIFEST_NAME) && (s = add_file(files, dir, names[i], err)))
             goto done;
     manifest = json_pack("{s:s, s:O}", "format", FORMAT, "files", files);
     text = manifest ? json_dumps(manifest, JSON_INDENT(1)) : NULL;
@@ -64,9 +49,7 @@ enum cld_status cld_manifest_write(const char *dir, struct cld_error *err)
     else
         s = cld_file_write(path, text, strlen(text), err);
 done:
-    for (int i = 0; i < n; i++)
-        free(names[i]);
-    free(names);
+    cld_dir_list_free(names, n);
     json_decref(files);
     json_decref(manifest);
     free(text);

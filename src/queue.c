@@ -3,18 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cl_error.h"
 #include "log.h"
 #include "size.h"
-
-double cld_now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 #ifdef CLD_DEBUG
 void cld_queue_check_owner(const struct cld_queue *q, const char *call)

@@ -270,7 +270,7 @@ static enum cld_status refuse_extra(struct cld_target *t, const struct cld_safet
     return CLD_OK;
 }
 
-static enum cld_status upload_rope(struct cld_target *t, struct cld_error *err)
+enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *err)
 {
     size_t n_bytes = cld_tensor_bytes(&t->rope);
     float *table = malloc(n_bytes);
@@ -289,7 +289,7 @@ enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cl
     if (!s && !(s = refuse_extra(t, st, dir, err)))
         s = each_weight(t, load_weight, st, err);
     cld_safetensors_close(st);
-    return s ? s : upload_rope(t, err);
+    return s ? s : cld_target_upload_rope(t, err);
 }
 
 static enum cld_status random_weight(struct cld_target *t, struct cld_tensor *w, void *arg,
@@ -306,7 +306,7 @@ enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cl
 {
     uint64_t state[2] = {cld_random_u64(seed, CLD_RANDOM_TARGET, 0, 0, 0), 0};
     enum cld_status s = each_weight(t, random_weight, state, err);
-    return s ? s : upload_rope(t, err);
+    return s ? s : cld_target_upload_rope(t, err);
 }
 
 /* --- forward ---------------------------------------------------------------------------------- */

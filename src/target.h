@@ -62,6 +62,9 @@ enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cl
 /* Instead: generated weights, normal / sqrt(columns), norms near one. */
 enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cld_error *err);
 
+/* Uploads the rotary table again, after config.rope was changed. */
+enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *err);
+
 /* Runs n tokens: ids [n], positions [n], doc [n] (index of the first token of each one's document).
  * Fills t->taps rows [0, n), and t->logits with options.logits. Enqueued. */
 enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,

@@ -11,8 +11,19 @@
 
 #include "check.h"
 
-enum fault { NONE, WRONG_VALUE, SMALL_ERROR, BEFORE, BEHIND, GAP, NONDETERMINISTIC, UNWRITTEN, A_NAN, AN_INF,
-             INPUT_CHANGED };
+enum fault {
+    NONE,
+    WRONG_VALUE,
+    SMALL_ERROR,
+    BEFORE,
+    BEHIND,
+    GAP,
+    NONDETERMINISTIC,
+    UNWRITTEN,
+    A_NAN,
+    AN_INF,
+    INPUT_CHANGED
+};
 
 struct world {
     struct cld_devices *devices;
@@ -92,16 +103,26 @@ static enum cld_status run_twice(struct cld_check *c, void *arg, struct cld_erro
     double right = 2 * op->x->value[0];
     switch (op->fault) {
     case NONE:
-    case UNWRITTEN: return CLD_OK;
-    case WRONG_VALUE: return poke(y, 0, right + 1, err);
-    case SMALL_ERROR: return poke(y, 0, right * (1 + 1e-3), err);
-    case BEFORE: return poke(y, -1, 0, err);
-    case BEHIND: return poke(y, last + 1, 0, err);
-    case GAP: return poke(y, (long long)y->n_cols, 0, err);
-    case NONDETERMINISTIC: return poke(y, 0, right * (1 + 1e-6 * op->n_runs), err);
-    case A_NAN: return poke(y, 0, NAN, err);
-    case AN_INF: return poke(y, 0, INFINITY, err);
-    case INPUT_CHANGED: return poke(&op->x->t, 0, right + 1, err);
+    case UNWRITTEN:
+        return CLD_OK;
+    case WRONG_VALUE:
+        return poke(y, 0, right + 1, err);
+    case SMALL_ERROR:
+        return poke(y, 0, right * (1 + 1e-3), err);
+    case BEFORE:
+        return poke(y, -1, 0, err);
+    case BEHIND:
+        return poke(y, last + 1, 0, err);
+    case GAP:
+        return poke(y, (long long)y->n_cols, 0, err);
+    case NONDETERMINISTIC:
+        return poke(y, 0, right * (1 + 1e-6 * op->n_runs), err);
+    case A_NAN:
+        return poke(y, 0, NAN, err);
+    case AN_INF:
+        return poke(y, 0, INFINITY, err);
+    case INPUT_CHANGED:
+        return poke(&op->x->t, 0, right + 1, err);
     }
     return CLD_OK;
 }

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE /* renameat2, unshare */
 #include "ckptdir.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -35,6 +34,18 @@ static struct {
     bool no_exchange; /* as on a file system without RENAME_EXCHANGE */
 } fault;
 
+/* What was fsynced, by inode, and what was renamed (0), in order. */
+static struct {
+    ino_t inodes[64];
+    size_t n;
+} events;
+
+static void record(ino_t inode)
+{
+    if (events.n < sizeof events.inodes / sizeof *events.inodes)
+        events.inodes[events.n++] = inode;
+}
+
 static bool now(void)
 {
     if (fault.kind == NO_FAULT || fault.fired || fault.countdown--)
@@ -55,6 +66,8 @@ ssize_t write(int fd, const void *bytes, size_t n)
 
 int fsync(int fd)
 {
+    struct stat st;
+    record(fstat(fd, &st) ? 0 : st.st_ino);
     return now() ? -1 : (int)syscall(SYS_fsync, fd);
 }
 
@@ -70,6 +83,7 @@ int symlink(const char *to, const char *path)
 
 int rename(const char *from, const char *to)
 {
+    record(0);
     return now() ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
@@ -80,6 +94,16 @@ int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsign
         return -1;
     }
     return now() ? -1 : (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
+}
+
+int remove(const char *path)
+{
+    if (now())
+        return -1;
+    int failed = (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+    if (failed && errno == EISDIR)
+        failed = (int)syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
+    return failed;
 }
 
 /* Step N with a tensor file whose bytes are all `mark` and a small state file. */
@@ -163,19 +187,18 @@ static bool exists(const char *parent, const char *name)
 
 static size_t count_entries(const char *parent)
 {
-    size_t n = 0;
-    DIR *d = opendir(parent);
-    assert_non_null(d);
-    for (const struct dirent *e; (e = readdir(d));)
-        n += e->d_name[0] != '.';
-    closedir(d);
+    struct cld_error err;
+    char **names;
+    size_t n;
+    assert_int_equal(cld_dir_list(parent, &names, &n, &err), CLD_OK);
+    cld_dir_list_free(names, n);
     return n;
 }
 
 /* Changes one byte of a file of a checkpoint, its size kept. */
 static void damage(const char *parent, const char *file)
 {
-    char *path = cld_format("%s/%s", parent, file), byte;
+    char *path = cld_format("%s/%s", parent, file), byte = 0;
     int fd = open(path, O_RDWR);
     assert_true(fd >= 0 && pread(fd, &byte, 1, 0) == 1);
     byte ^= 1;
@@ -231,6 +254,9 @@ static void killed_while_adding(void **state)
         died = die_at(parent, k, false);
         int64_t step = newest(parent, &mark);
         assert_true((step == 20 && mark == 'o') || (step == 40 && mark == 'n'));
+        char *old = cld_format("%s/step-20", parent);
+        assert_true(!cld_dir_exists(old) || !cld_manifest_verify(old, &err)); /* whole or gone */
+        free(old);
         n_old += step == 20;
         n_new += step == 40;
         /* The next run cleans up and goes on. */
@@ -244,9 +270,20 @@ static void killed_while_adding(void **state)
     assert_true(n_old >= 15 && n_new >= 5); /* both sides of the rename were seen, in many places */
 }
 
+/* Whether the file system of the tests can exchange two directories. */
+static bool can_exchange(const char *dir)
+{
+    char *a = cld_format("%s/a", dir), *b = cld_format("%s/b", dir);
+    assert_true(!mkdir(a, 0755) && !mkdir(b, 0755));
+    bool can = !renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+    free(a);
+    free(b);
+    return can;
+}
+
 static void killed_while_replacing(void **state)
 {
-    for (int no_exchange = 0; no_exchange < 2; no_exchange++) {
+    for (int no_exchange = !can_exchange(*state); no_exchange < 2; no_exchange++) {
         unsigned k = 0, n_old = 0, n_new = 0, n_repaired = 0;
         for (bool died = true; died; k++) {
             struct cld_error err;
@@ -302,6 +339,34 @@ static void every_call_fails_once(void **state)
         }
         assert_true(n_failed >= 15);
     }
+}
+
+static bool synced_within(size_t from, size_t to, const char *parent, const char *name)
+{
+    struct stat st;
+    char *path = cld_format("%s/%s", parent, name);
+    assert_int_equal(stat(path, &st), 0);
+    free(path);
+    while (from < to && events.inodes[from] != st.st_ino)
+        from++;
+    return from < to;
+}
+
+/* A power cut keeps what was fsynced: everything inside before the rename, the parent after it. */
+static void durable_before_and_after_the_rename(void **state)
+{
+    events.n = 0;
+    must_write(*state, 40, 'n');
+    size_t last = events.n;
+    assert_in_range(last, 1, sizeof events.inodes / sizeof *events.inodes - 1);
+    while (last && events.inodes[last - 1])
+        last--;
+    assert_true(last);
+    assert_true(synced_within(0, last, *state, "step-40"));
+    assert_true(synced_within(0, last, *state, "step-40/drafter.safetensors"));
+    assert_true(synced_within(0, last, *state, "step-40/state.json"));
+    assert_true(synced_within(0, last, *state, "step-40/" CLD_MANIFEST_NAME));
+    assert_true(synced_within(last, events.n, *state, "."));
 }
 
 /* Exit status of the child below: which expectation was not met, or that there is no tmpfs. */
@@ -495,6 +560,7 @@ int main(void)
         TEST(killed_while_adding),
         TEST(killed_while_replacing),
         TEST(every_call_fails_once),
+        TEST(durable_before_and_after_the_rename),
         TEST(full_disk),
         TEST(space_is_checked_first),
         TEST(latest_skips_what_does_not_verify),

@@ -1,0 +1,58 @@
+/* cross_entropy.cl - softmax cross-entropy of a row of logits, its first maximum, and the gradient
+ * (softmax - onehot) * weight in place of the logits. A piece of work is a row.
+ *
+ * One reading of the row finds maximum, its place and the sum of exp(z - maximum): each work-item
+ * keeps a running maximum and scales its sum when the maximum grows. A second reading writes the
+ * gradient. The host keeps labels in [0, n_cols); a wrong one is clamped, never followed. */
+#include "common.clh"
+#include "wide.clh"
+
+#ifndef Z
+#define Z f32 /* storage of logits */
+#endif
+
+__kernel void cross_entropy(__global CLD_ELEM(Z) *logits, ulong z_at, ulong z_ld,
+                            __global const int *labels, ulong labels_at,
+                            __global const float *weights, ulong weights_at, __global float *loss,
+                            ulong loss_at, __global int *hit, ulong hit_at, int gradient,
+                            ulong n_rows, ulong n_cols)
+{
+    GROUP_SCRATCH(s);
+    CLD_SHARE(r, n_rows) {
+        __global CLD_ELEM(Z) *z = logits + z_at + r * z_ld;
+        const ulong label = min((ulong)max(labels[labels_at + r], 0), n_cols - 1);
+        const float z_label = CLD_LOAD(Z, z, label), weight = weights[weights_at + r];
+        float top = -FLT_MAX;
+        floatw sums = 0.0f;
+        ulong found = n_cols; /* first column of the vector with my maximum */
+        EACH_WIDE(j, n_cols) {
+            floatw v = LOADW_OR(Z, z, j, n_cols - j, -INFINITY);
+            float m = maxw(v);
+            if (m > top) {
+                sums *= exp(top - m);
+                top = m;
+                found = j;
+            }
+            sums += exp(v - top);
+        }
+        while (found < n_cols && CLD_LOAD(Z, z, found) != top)
+            found++;
+        const float max_all = GROUP_MAX(top, s);
+        const float sum = GROUP_SUM(sumw(sums) * exp(top - max_all), s);
+        const uint first = GROUP_MIN(top == max_all ? (uint)found : UINT_MAX, s);
+        if (LANE == 0) {
+            loss[loss_at + r] = log(sum) - (z_label - max_all);
+            hit[hit_at + r] = first == label;
+        }
+        for (ulong j = LANE * WIDE; gradient && j < n_cols; j += LANES * WIDE) {
+            floatw v = 0.0f;
+            if (weight != 0.0f) {
+                v = exp(LOADW(Z, z, j, n_cols - j) - max_all) / sum;
+                if (label - j < WIDE) /* unsigned: label >= j too */
+                    v -= select((floatw)(0.0f), (floatw)(1.0f), IOTA == (intw)((int)(label - j)));
+                v *= weight;
+            }
+            STOREW(Z, v, z, j, n_cols - j);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+/* clock.h - monotonic milliseconds, for durations only. Any thread. */
+#ifndef CLD_CLOCK_H
+#define CLD_CLOCK_H
+
+#include <time.h>
+
+static inline double cld_clock_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+#endif

@@ -1,0 +1,13 @@
+/* evaluate.h - teacher-forced evaluation: how long a draft the target would accept on held-out rows,
+ * with an anchor at every position p where p and p + 1 are supervised. */
+#ifndef CLD_EVALUATE_H
+#define CLD_EVALUATE_H
+
+#include "feed.h"
+#include "worker.h"
+
+/* Runs the held-out set (at most cfg's eval.rows rows) through the worker; *score is overwritten. */
+enum cld_status cld_evaluate(struct cld_worker *w, struct cld_feed *f, struct cld_score *score,
+                             struct cld_error *err);
+
+#endif

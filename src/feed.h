@@ -1,0 +1,43 @@
+/* feed.h - from a configuration to the documents of each training step and of the held-out set.
+ *
+ * Which rows a step has, and their anchors, are pure functions of (seed, step): nothing depends on
+ * what ran before, so a run resumes at any step. Thread: one thread at a time. */
+#ifndef CLD_FEED_H
+#define CLD_FEED_H
+
+#include "batch.h"
+#include "config.h"
+
+struct cld_feed;
+
+/* Opens the target's tokenizer where the configuration has text to read. CLD_E_INPUT, CLD_E_USAGE. */
+enum cld_status cld_feed_open(const struct cld_config *cfg, struct cld_feed **out,
+                              struct cld_error *err);
+void cld_feed_close(struct cld_feed *f); /* NULL-safe */
+
+/* drafter.mask_token as an id; CLD_E_USAGE if the tokenizer does not know its text. */
+enum cld_status cld_feed_mask_token(const struct cld_feed *f, int64_t *id, struct cld_error *err);
+
+/* SHA-256 of tokenizer.json, "" where none was read. */
+const char *cld_feed_tokenizer_hash(const struct cld_feed *f);
+
+/* Reads the rows of the training set (if `train`) and of the held-out set (if there is one); the
+ * dataset says on stderr how many were taken and why others were not. Ids must be below `vocab`. CLD_E_INPUT if a set
+ * that is asked for has no usable row. */
+enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, struct cld_error *err);
+
+size_t cld_feed_n_train(const struct cld_feed *f);
+size_t cld_feed_n_heldout(const struct cld_feed *f);
+
+/* The documents of optimizer step `step` (from 0), with anchors; `tag` counts rows of the step. The
+ * array is the feed's and holds until the next call. */
+enum cld_status cld_feed_step(struct cld_feed *f, size_t step, const struct cld_document **docs,
+                              size_t *n_docs, struct cld_error *err);
+
+/* The held-out rows [first, first + n) with an anchor at every position p where p and p + 1 are
+ * supervised. As above. */
+enum cld_status cld_feed_heldout(struct cld_feed *f, size_t first, size_t n,
+                                 const struct cld_document **docs, size_t *n_docs,
+                                 struct cld_error *err);
+
+#endif

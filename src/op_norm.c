@@ -1,0 +1,184 @@
+/* op_norm.c - RMSNorm over rows; per-head RMSNorm with rotary embedding. */
+#include "ops.h"
+
+#include <stdio.h>
+
+#include "op_rows.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+/* Runs of rows whose weight gradients are summed one by one: a constant of the family, so that the
+ * sum does not depend on how many groups the device runs. A GPU needs this many groups to be busy.
+ */
+static size_t max_parts(const struct cld_queue *q)
+{
+    return cld_queue_class(q) == CLD_CLASS_CPU ? 64 : 512;
+}
+
+size_t cld_norm_scratch_bytes(const struct cld_queue *q, size_t n_cols)
+{
+    return cld_mul3(max_parts(q), n_cols, sizeof(float));
+}
+
+static bool scratch_fits(const struct cld_queue *q, const struct cld_buf *scratch, size_t n_cols)
+{
+    return scratch && cld_buf_bytes(scratch) >= cld_norm_scratch_bytes(q, n_cols);
+}
+
+/* dw += the sum of the rows of scratch [n_parts, n_cols]. */
+static enum cld_status add_parts(struct cld_queue *q, const struct cld_buf *scratch, size_t n_parts,
+                                 const struct cld_tensor *dw, struct cld_error *err)
+{
+    char options[cld_options_bytes];
+    bool cpu = cld_queue_class(q) == CLD_CLASS_CPU;
+    size_t local = cld_row_local(q, SIZE_MAX, 256), strip = cpu ? 16 : cld_min(local, 32);
+    cld_row_options(q, NULL, 0, local, "", options);
+    return CLD_RUN(q, (&(struct cld_kernel_spec){"column_sum.cl", "column_sum", options, local}),
+                   n_parts ? cld_div_up(dw->n_cols, strip) : 0, err, CLD_BUF(scratch),
+                   CLD_U64(n_parts), CLD_VECTOR(dw), CLD_U64(dw->n_cols));
+}
+
+enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor *x,
+                                    const struct cld_tensor *w, float eps,
+                                    const struct cld_tensor *y, const struct cld_tensor *rstd,
+                                    struct cld_error *err)
+{
+    char options[cld_options_bytes];
+    const struct cld_operand o[] = {{x, CLD_BY_ROWS, "X", 0},
+                                    {w, CLD_FLAT, "W", 0},
+                                    {y, CLD_BY_ROWS, "Y", 0},
+                                    {rstd, CLD_BY_ELEMENT, NULL, CLD_F32}};
+    bool fit = x->n_cols > 0 && cld_same_shape(x, y) && cld_is_vector(w, x->n_cols) &&
+               (!rstd || cld_is_vector(rstd, x->n_rows));
+    enum cld_status s = cld_operands_check("rmsnorm", o, COUNT(o), fit, err);
+    if (s)
+        return s;
+    size_t local = cld_row_local(q, x->n_cols, 256);
+    cld_row_options(q, o, COUNT(o), local, "", options);
+    return CLD_RUN(q, (&(struct cld_kernel_spec){"rmsnorm.cl", "rmsnorm_forward", options, local}),
+                   x->n_rows, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_MATRIX(y), CLD_VECTOR(rstd),
+                   CLD_U64(x->n_rows), CLD_U64(x->n_cols), CLD_FLOAT(eps));
+}
+
+enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tensor *x,
+                                     const struct cld_tensor *w, const struct cld_tensor *rstd,
+                                     const struct cld_tensor *dy, const struct cld_tensor *residual,
+                                     const struct cld_tensor *dx, const struct cld_tensor *dw,
+                                     struct cld_buf *scratch, struct cld_error *err)
+{
+    char options[cld_options_bytes], extra[32] = "";
+    const struct cld_operand o[] = {{x, CLD_BY_ROWS, "X", 0},
+                                    {w, CLD_FLAT, "W", 0},
+                                    {rstd, CLD_BY_ELEMENT, NULL, CLD_F32},
+                                    {dy, CLD_BY_ROWS, "DY", 0},
+                                    {residual, CLD_BY_ROWS, "R", 0},
+                                    {dx, CLD_BY_ROWS, "DX", 0},
+                                    {dw, CLD_BY_ELEMENT, NULL, CLD_F32}};
+    size_t c = x->n_cols, n_parts = cld_min(x->n_rows, max_parts(q));
+    bool fit = c > 0 && cld_same_shape(x, dy) && cld_same_shape(x, dx) && cld_is_vector(w, c) &&
+               cld_is_vector(rstd, x->n_rows) && cld_is_vector(dw, c) &&
+               (!residual || cld_same_shape(x, residual)) && scratch_fits(q, scratch, c);
+    enum cld_status s = cld_operands_check("rmsnorm backward", o, COUNT(o), fit, err);
+    if (s)
+        return s;
+    size_t local = cld_row_local(q, c, 256);
+    if (local > 1)
+        snprintf(extra, sizeof extra, "-DNV=%zu", cld_div_up(c, local * 8));
+    cld_row_options(q, o, COUNT(o), local, extra, options);
+    if ((s = CLD_RUN(q,
+                     (&(struct cld_kernel_spec){"rmsnorm.cl", "rmsnorm_backward", options, local}),
+                     n_parts, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(rstd), CLD_MATRIX(dy),
+                     CLD_MATRIX(residual), CLD_MATRIX(dx), CLD_BUF(scratch), CLD_U64(n_parts),
+                     CLD_U64(x->n_rows), CLD_U64(c))))
+        return s;
+    return add_parts(q, scratch, n_parts, dw, err);
+}
+
+static void rope_options(const struct cld_queue *q, const struct cld_operand *o, size_t n,
+                         size_t local, size_t half, bool norm, char options[cld_options_bytes])
+{
+    char extra[64];
+    snprintf(extra, sizeof extra, "-DNORM=%d%s", norm,
+             local > 1 && half % 8 ? " -DODD_HALF=1" : "");
+    cld_row_options(q, o, n, local, extra, options);
+}
+
+/* Items (heads of rows) that a group works on at a time: n_slots of cl/qknorm_rope.cl. */
+static size_t rope_slots(size_t local, size_t half)
+{
+    return local > 1 ? local / cld_div_up(half, 8) : 1;
+}
+
+static bool heads_fit(const struct cld_tensor *x, size_t head_dim, const struct cld_tensor *w,
+                      const struct cld_tensor *positions, const struct cld_tensor *table)
+{
+    return head_dim && head_dim % 8 == 0 && head_dim <= 256 && x->n_cols % head_dim == 0 &&
+           x->n_cols > 0 && x->n_cols / head_dim < UINT32_MAX / 2 &&
+           cld_is_vector(positions, x->n_rows) && table->n_cols == head_dim && table->n_rows > 0 &&
+           (!w || cld_is_vector(w, head_dim));
+}
+
+enum cld_status cld_qknorm_rope_forward(struct cld_queue *q, const struct cld_tensor *x,
+                                        const struct cld_tensor *w, float eps, size_t head_dim,
+                                        const struct cld_tensor *positions,
+                                        const struct cld_tensor *table, const struct cld_tensor *y,
+                                        const struct cld_tensor *rstd, struct cld_error *err)
+{
+    char options[cld_options_bytes];
+    const struct cld_operand o[] = {{x, CLD_BY_ROWS, "X", 0},
+                                    {w, CLD_FLAT, "W", 0},
+                                    {positions, CLD_BY_ELEMENT, NULL, CLD_I32},
+                                    {table, CLD_BY_ROWS, NULL, CLD_F32},
+                                    {y, CLD_BY_ROWS, "Y", 0},
+                                    {rstd, CLD_BY_ELEMENT, NULL, CLD_F32}};
+    bool fit = heads_fit(x, head_dim, w, positions, table) && cld_same_shape(x, y) &&
+               (!rstd || (rstd->n_rows == x->n_rows && rstd->n_cols == x->n_cols / head_dim));
+    enum cld_status s = cld_operands_check("qknorm-rope", o, COUNT(o), fit, err);
+    if (s)
+        return s;
+    size_t local = cld_row_local(q, SIZE_MAX, 256), n_heads = x->n_cols / head_dim;
+    rope_options(q, o, COUNT(o), local, head_dim / 2, w, options);
+    return CLD_RUN(
+        q, (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_forward", options, local}),
+        cld_div_up(cld_mul(x->n_rows, n_heads), rope_slots(local, head_dim / 2)), err,
+        CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(positions), CLD_MATRIX(table), CLD_MATRIX(y),
+        CLD_MATRIX(rstd), CLD_U64(x->n_rows), CLD_I32(n_heads), CLD_I32(head_dim / 2),
+        CLD_U64(table->n_rows), CLD_FLOAT(eps));
+}
+
+enum cld_status cld_qknorm_rope_backward(struct cld_queue *q, const struct cld_tensor *x,
+                                         const struct cld_tensor *w, size_t head_dim,
+                                         const struct cld_tensor *positions,
+                                         const struct cld_tensor *table,
+                                         const struct cld_tensor *rstd, const struct cld_tensor *dy,
+                                         const struct cld_tensor *dx, const struct cld_tensor *dw,
+                                         struct cld_buf *scratch, struct cld_error *err)
+{
+    char options[cld_options_bytes];
+    const struct cld_operand o[] = {{x, CLD_BY_ROWS, "X", 0},
+                                    {w, CLD_FLAT, "W", 0},
+                                    {positions, CLD_BY_ELEMENT, NULL, CLD_I32},
+                                    {table, CLD_BY_ROWS, NULL, CLD_F32},
+                                    {rstd, CLD_BY_ELEMENT, NULL, CLD_F32},
+                                    {dy, CLD_BY_ROWS, "DY", 0},
+                                    {dx, CLD_BY_ROWS, "DX", 0},
+                                    {dw, CLD_BY_ELEMENT, NULL, CLD_F32}};
+    bool fit = heads_fit(dy, head_dim, w, positions, table) && cld_same_shape(dy, dx) &&
+               (!w || (x && cld_same_shape(x, dy) && rstd && rstd->n_rows == x->n_rows &&
+                       rstd->n_cols == x->n_cols / head_dim && dw && cld_is_vector(dw, head_dim) &&
+                       scratch_fits(q, scratch, head_dim)));
+    enum cld_status s = cld_operands_check("qknorm-rope backward", o, COUNT(o), fit, err);
+    if (s)
+        return s;
+    size_t local = cld_row_local(q, SIZE_MAX, 256), n_heads = dy->n_cols / head_dim;
+    size_t n_parts = cld_min(cld_mul(dy->n_rows, n_heads), max_parts(q));
+    rope_options(q, o, COUNT(o), local, head_dim / 2, w, options);
+    if ((s = CLD_RUN(
+             q,
+             (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_backward", options, local}),
+             n_parts, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(positions), CLD_MATRIX(table),
+             CLD_MATRIX(rstd), CLD_MATRIX(dy), CLD_MATRIX(dx), CLD_BUF(scratch), CLD_U64(n_parts),
+             CLD_U64(dy->n_rows), CLD_I32(n_heads), CLD_I32(head_dim / 2), CLD_U64(table->n_rows))))
+        return s;
+    return w ? add_parts(q, scratch, n_parts, dw, err) : CLD_OK;
+}

@@ -1,0 +1,66 @@
+/* op_rows.h - what operations over rows share: checks of operands, build options, shares of work.
+ * For op_*.c of element-wise and row-wise operations only. The queue's owner thread. */
+#ifndef CLD_OP_ROWS_H
+#define CLD_OP_ROWS_H
+
+#include <stdbool.h>
+
+#include "queue.h"
+#include "tensor.h"
+
+/* How a kernel reads an operand, which decides what alignment it needs for 16-byte accesses:
+ * vectors along rows (begin and row stride), vectors along one row or a gapless whole (begin), or
+ * elements. */
+enum cld_access { CLD_BY_ROWS, CLD_FLAT, CLD_BY_ELEMENT };
+
+/* An operand of a call; t may be NULL (an optional operand that was not given). */
+struct cld_operand {
+    const struct cld_tensor *t;
+    enum cld_access access;
+    const char *macro;   /* "X": the kernel takes its storage as -DX=; F32 or BF16. NULL: fixed */
+    enum cld_dtype type; /* the fixed storage, where macro is NULL */
+};
+
+/* True if every operand has a storage that its kernel takes, lies inside its buffer, and `fit`.
+ * Otherwise CLD_E_INTERNAL with every operand's name, shape and storage. */
+enum cld_status cld_operands_check(const char *op, const struct cld_operand *o, size_t n, bool fit,
+                                   struct cld_error *err);
+
+/* Work-items of a group that works on rows of n_cols; 1 on the CPU family. A power of two, at most
+ * `most`. */
+size_t cld_row_local(const struct cld_queue *q, size_t n_cols, size_t most);
+
+/* Build options: storages of the operands, LOCAL, and ALIGNED where all of them allow accesses of
+ * 16 bytes. They depend on strides and begins, not on the number of rows, so that a shorter batch
+ * asks for no new variant. `extra` is appended ("" for nothing). */
+enum { cld_options_bytes = 256 };
+void cld_row_options(const struct cld_queue *q, const struct cld_operand *o, size_t n, size_t local,
+                     const char *extra, char options[cld_options_bytes]);
+
+/* Pieces of element-wise work in a matrix whose rows stay apart. */
+size_t cld_row_pieces(size_t n_rows, size_t n_cols);
+
+/* Matrices of one shape as element-wise kernels see them: one long row where none has gaps between
+ * its rows. */
+struct cld_elements {
+    size_t n_rows, n_cols, n_pieces, local;
+};
+struct cld_elements cld_elements(const struct cld_queue *q, const struct cld_operand *o, size_t n);
+
+/* Kernel arguments of a tensor that the kernel takes as (pointer, begin, row stride) or, for
+ * vectors and gapless tensors, (pointer, begin). A NULL tensor gives a null pointer. */
+#define CLD_MATRIX(t)                                                                              \
+    CLD_BUF((t) ? (t)->buf : NULL), CLD_U64((t) ? (t)->offset : 0), CLD_U64((t) ? (t)->ld : 0)
+#define CLD_VECTOR(t) CLD_BUF((t) ? (t)->buf : NULL), CLD_U64((t) ? (t)->offset : 0)
+
+static inline bool cld_same_shape(const struct cld_tensor *a, const struct cld_tensor *b)
+{
+    return a->n_rows == b->n_rows && a->n_cols == b->n_cols;
+}
+
+static inline bool cld_is_vector(const struct cld_tensor *t, size_t n)
+{
+    return t->n_rows == 1 && t->n_cols == n;
+}
+
+#endif

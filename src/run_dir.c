@@ -1,0 +1,97 @@
+#include "run_dir.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "file.h"
+#include "log.h"
+
+static bool holds(const char *dir, const char *name)
+{
+    char *path = cld_format("%s/%s", dir, name);
+    bool yes = path && cld_file_exists(path);
+    free(path);
+    return yes;
+}
+
+/* Only what a run of ours left is moved: other files in the directory stay where they are. */
+static enum cld_status keep_old_run(const char *dir, struct cld_error *err)
+{
+    if (!holds(dir, "config.resolved.ini"))
+        return CLD_OK;
+    for (int i = 1;; i++) {
+        char *aside = cld_format("%s.%d", dir, i);
+        if (!aside)
+            return cld_fail(err, CLD_E_MEMORY, "", "no host memory");
+        if (cld_dir_exists(aside) || cld_file_exists(aside)) {
+            free(aside);
+            continue;
+        }
+        int failed = rename(dir, aside) ? errno : 0;
+        if (failed)
+            cld_fail(err, CLD_E_IO, "choose another run.dir", "%s: cannot set the old run aside: %s",
+                     dir, strerror(failed));
+        else
+            cld_info("%s held a run: it is kept as %s", dir, aside);
+        free(aside);
+        return failed ? err->status : CLD_OK;
+    }
+}
+
+static enum cld_status write_text(const char *dir, const char *name, const char *text,
+                                  struct cld_error *err)
+{
+    char *path = cld_format("%s/%s", dir, name);
+    enum cld_status s = path ? cld_file_write(path, text, strlen(text), err)
+                             : cld_fail(err, CLD_E_MEMORY, "", "no host memory");
+    free(path);
+    return s;
+}
+
+enum cld_status cld_run_dir_begin(const struct cld_config *cfg, bool resumed, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const char *dir = cfg->run.dir;
+    char *text = NULL, *log = cld_format("%s/log.txt", dir);
+    if (!log)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory");
+    if ((!resumed && (s = keep_old_run(dir, err))) || (s = cld_dir_make(dir, err)) ||
+        (s = cld_config_text(cfg, &text, err)) ||
+        (s = write_text(dir, "config.resolved.ini", text, err)))
+        goto done;
+    int failed = cld_log_open(log);
+    if (failed)
+        s = cld_fail(err, CLD_E_IO, "choose a directory that you may write to",
+                     "%s: cannot open: %s", log, strerror(failed));
+done:
+    free(text);
+    free(log);
+    return s;
+}
+
+enum cld_status cld_run_dir_write_devices(const char *dir, const struct cld_worker *w,
+                                          struct cld_error *err)
+{
+    const struct cld_device_info *d = &w->device;
+    struct cld_queue_counts n = cld_queue_counts(w->q);
+    json_t *o = json_pack(
+        "{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f}", "worker",
+        cld_queue_name(w->q), "device", (int)d->index, "name", d->name, "platform", d->platform,
+        "driver", d->driver, "version", d->version, "storage",
+        w->drafter.options.storage == CLD_BF16 ? "bf16" : "fp32", "attention",
+        w->drafter.attention.variant, "gemm", cld_gemm_backend_name(w->q, w->drafter.gemm),
+        "program", "source", "planned_bytes", (json_int_t)cld_plan_bytes(w->plan), "held_bytes",
+        (json_int_t)cld_queue_held_bytes(w->q), "budget_bytes", (json_int_t)w->budget_bytes,
+        "programs_built", (json_int_t)n.n_builds, "build_ms", n.build_ms);
+    json_t *list = json_pack("[o]", o);
+    char *text = list ? json_dumps(list, JSON_INDENT(2)) : NULL;
+    enum cld_status s = text ? write_text(dir, "devices.json", text, err)
+                             : cld_fail(err, CLD_E_MEMORY, "", "no host memory for devices.json");
+    free(text);
+    json_decref(list);
+    return s;
+}

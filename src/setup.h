@@ -1,0 +1,39 @@
+/* setup.h - what a configuration means for a given target: geometry of the drafter, taps, mask token,
+ * rules of the loss. No device is needed. Read-only once made; any thread may read it. */
+#ifndef CLD_SETUP_H
+#define CLD_SETUP_H
+
+#include "batch.h"
+#include "config.h"
+#include "drafter.h"
+#include "model_config.h"
+
+struct cld_setup {
+    struct cld_model_config target;
+    struct cld_drafter_config drafter;
+    struct cld_batch_rules rules;
+    int taps[CLD_MAX_TAPS];
+    size_t n_taps;
+    char target_hash[65]; /* SHA-256 of the target's config.json, hexadecimal */
+};
+
+/* Layers tapped where the configuration says auto: evenly from layer 1 to layer L - 3, rounded half to
+ * even (the rule of the published trainers). CLD_E_USAGE if a shallow target repeats a layer. */
+enum cld_status cld_auto_taps(size_t n_target_layers, size_t n_taps, int *taps,
+                              struct cld_error *err);
+
+/* Reads the target's config.json and resolves everything. `mask_token` is the id, found by the
+ * caller where the configuration names a token by its text. CLD_E_USAGE, CLD_E_INPUT. */
+enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
+                               struct cld_setup *out, struct cld_error *err);
+
+/* CLD_E_INPUT with both layers if a drafter read from `path` taps others than this run. */
+enum cld_status cld_setup_same_taps(const struct cld_setup *s, const int *taps, const char *path,
+                                    struct cld_error *err);
+
+/* The device that runs target and drafter: what devices.targets and devices.drafters both name, or
+ * the one that is given; NULL means the default. CLD_E_USAGE if they ask for more than one. */
+enum cld_status cld_setup_device(const struct cld_config *cfg, const char **spec,
+                                 struct cld_error *err);
+
+#endif

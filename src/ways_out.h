@@ -1,0 +1,17 @@
+/* ways_out.h - what to change so that a run fits: each setting tried alone, by planning again. */
+#ifndef CLD_WAYS_OUT_H
+#define CLD_WAYS_OUT_H
+
+#include <stdio.h>
+
+#include "worker.h"
+
+/* Writes one line for each single change of the configuration with which the plan fits (recompute, a
+ * smaller loss chunk, micro-batch or number of anchors), or a line that none does. Nothing is
+ * allocated on the device. */
+enum cld_status cld_ways_out(const struct cld_config *cfg, const struct cld_setup *setup,
+                             const struct cld_device_info *device,
+                             const struct cld_worker_options *options, FILE *to,
+                             struct cld_error *err);
+
+#endif

@@ -1,0 +1,178 @@
+#include "worker.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+#include "ops.h"
+
+/* Memory of the device that the run may use: memory.limit_gib for it, or what it reports less the
+ * reserve. */
+static size_t budget_of(const struct cld_config *cfg, const struct cld_device_info *device)
+{
+    if (cfg->memory.limit_gib.n)
+        return cld_config_gib(cfg->memory.limit_gib.v[0]);
+    size_t reserve = cld_config_gib(cfg->memory.reserve_gib);
+    return device->global_bytes > reserve ? device->global_bytes - reserve : 0;
+}
+
+enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *cfg,
+                                const struct cld_setup *setup, const struct cld_device_info *device,
+                                const struct cld_worker_options *options, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n_tokens = cld_mul(options->n_rows, cfg->data.max_length);
+    memset(w, 0, sizeof *w);
+    w->setup = setup;
+    w->cfg = cfg;
+    w->device = *device;
+    w->budget_bytes = budget_of(cfg, device);
+    w->max_buffer_bytes = cfg->memory.max_buffer_gib > 0 ? cld_config_gib(cfg->memory.max_buffer_gib)
+                                                         : device->max_alloc_bytes;
+    struct cld_queue_options queue = {
+        .name = options->name, .budget_bytes = w->budget_bytes, .profile = options->profile};
+    struct cld_target_options target = {.storage = cfg->runtime.precision,
+                                        .attention = cfg->attention.backend,
+                                        .n_tokens = n_tokens,
+                                        .n_positions = cfg->data.max_length,
+                                        .taps = setup->taps,
+                                        .n_taps = setup->n_taps};
+    struct cld_drafter_limits limits = {n_tokens, cld_mul(options->n_rows, cfg->train.anchors),
+                                        cfg->train.loss_chunk,
+                                        cfg->data.max_length + setup->drafter.block_size};
+    struct cld_drafter_options drafter = {.storage = cfg->runtime.precision,
+                                          .attention = cfg->attention.backend,
+                                          .train = options->train,
+                                          .recompute = cfg->train.recompute,
+                                          .features = &w->target.taps};
+    if (!(w->plan = cld_plan_new()))
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
+    if ((s = cld_queue_open(device, &queue, &w->q, err)) ||
+        (s = cld_target_describe(&w->target, &setup->target, &target, w->q, w->plan, err)))
+        return s;
+    return cld_drafter_describe(&w->drafter, &setup->drafter, &limits, &drafter, w->q,
+                                &w->target.embed, &w->target.head, w->plan, err);
+}
+
+enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *err)
+{
+    return cld_plan_check(w->plan, cld_queue_name(w->q), w->budget_bytes, w->max_buffer_bytes, err);
+}
+
+enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if ((s = cld_plan_create(w->plan, w->q, err)) || (s = cld_drafter_prepare(&w->drafter, err)))
+        return s;
+    if (w->cfg->target.random_weights >= 0) {
+        cld_warn("the target's weights are random (target.random_weights = %lld): this run measures "
+                 "speed and memory, it trains nothing useful",
+                 (long long)w->cfg->target.random_weights);
+        return cld_target_random(&w->target, (uint64_t)w->cfg->target.random_weights, err);
+    }
+    return cld_target_load(&w->target, w->cfg->target.dir, err);
+}
+
+enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
+                                    struct cld_error *err)
+{
+    return cld_target_forward(&w->target, b->ctx_ids, b->positions, b->ctx_doc, b->n_ctx, err);
+}
+
+enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, size_t step,
+                                    double *norm, bool *skipped, struct cld_error *err)
+{
+    struct cld_drafter *d = &w->drafter;
+    double clip = w->cfg->train.clip, sum = 0;
+    enum cld_status s = cld_sum_squares(w->q, &d->grads, d->scratch, &sum, err);
+    if (s)
+        return s;
+    *norm = sqrt(sum);
+    *skipped = !isfinite(*norm);
+    /* The published trainers' rule: min(1, clip / (norm + 1e-6)). */
+    double scale = clip > 0 ? fmin(1, clip / (*norm + 1e-6)) : 1;
+    struct cld_adamw adamw = {.grad = &d->grads,
+                              .m = &d->m,
+                              .v = &d->v,
+                              .master = &d->master,
+                              .weight = &d->weights,
+                              .n_decay = d->n_decay,
+                              .learning_rate = (float)learning_rate,
+                              .beta1 = (float)w->cfg->train.beta1,
+                              .beta2 = (float)w->cfg->train.beta2,
+                              .epsilon = (float)w->cfg->train.epsilon,
+                              .weight_decay = (float)w->cfg->train.weight_decay,
+                              .grad_scale = (float)scale,
+                              .step = step};
+    if (!*skipped && (s = cld_adamw_step(w->q, &adamw, err)))
+        return s;
+    return cld_buf_fill(d->grads.buf, 0, cld_buf_bytes(d->grads.buf), 0, err);
+}
+
+/* A made-up micro-batch that fills the plan: every document full, every anchor slot used. */
+static enum cld_status largest_batch(struct cld_worker *w, struct cld_batch *b,
+                                     struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t length = cld_max(w->cfg->data.max_length, w->setup->drafter.block_size);
+    size_t n_docs = cld_max(1, w->drafter.limits.n_ctx / length);
+    length = cld_min(length, w->drafter.limits.n_ctx);
+    size_t per = cld_min(w->drafter.limits.n_blocks / n_docs, length);
+    int32_t *ids = calloc(length, sizeof *ids), *anchors = calloc(length, sizeof *anchors);
+    uint8_t *mask = malloc(length);
+    struct cld_document *docs = calloc(n_docs, sizeof *docs);
+    if (!ids || !anchors || !mask || !docs) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for the warm-up");
+        goto done;
+    }
+    memset(mask, 1, length);
+    for (size_t i = 0; i < per; i++)
+        anchors[i] = (int32_t)(i * length / cld_max(1, per));
+    for (size_t i = 0; i < n_docs; i++)
+        docs[i] = (struct cld_document){ids, mask, length, anchors, per, i};
+    s = cld_batch_build(b, docs, n_docs, &w->setup->rules, true, err);
+done:
+    free(ids);
+    free(anchors);
+    free(mask);
+    free(docs);
+    return s;
+}
+
+enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_batch b = {0};
+    struct cld_score score = {0};
+    bool train = w->drafter.options.train, skipped = false;
+    double norm = 0;
+    if ((train && (s = cld_drafter_init(&w->drafter, 0, w->cfg->drafter.init_std, err))) ||
+        (s = largest_batch(w, &b, err)) || (s = cld_worker_features(w, &b, err)) ||
+        (s = cld_drafter_forward(&w->drafter, &b, err)) ||
+        (s = cld_drafter_loss(&w->drafter, &b, 0, false, &score, err)) ||
+        (train && ((s = cld_drafter_loss(&w->drafter, &b, 0, true, &score, err)) ||
+                   (s = cld_drafter_backward(&w->drafter, &b, err)))))
+        goto done;
+    if (train && ((s = cld_buf_fill(w->drafter.grads.buf, 0, cld_buf_bytes(w->drafter.grads.buf), 0,
+                                    err)) ||
+                  (s = cld_worker_optimize(w, 0, 1, &norm, &skipped, err))))
+        goto done;
+    if ((s = cld_drafter_check_tiles(&w->drafter, err)) || (s = cld_queue_finish(w->q, err)))
+        goto done;
+    cld_queue_seal(w->q);
+done:
+    cld_batch_free(&b);
+    return s;
+}
+
+void cld_worker_close(struct cld_worker *w)
+{
+    if (!w)
+        return;
+    cld_plan_free(w->plan);
+    cld_queue_close(w->q);
+    cld_target_free(&w->target);
+    cld_drafter_free(&w->drafter);
+    memset(w, 0, sizeof *w);
+}

@@ -1,0 +1,285 @@
+/* The drafter as a whole on the first CPU device: who sees whom, bit for bit; recompute; repeats. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cmd_common.h"
+#include "drafter.h"
+#include "random.h"
+#include "tensor_io.h"
+
+enum { BLOCK = 4, HIDDEN = 48, TAPS = 2, VOCAB = 61, TOKENS = 40, DOCS = 2 };
+
+static struct cld_devices *devices;
+static struct cld_device_info cpu;
+
+struct rig {
+    struct cld_queue *q;
+    struct cld_plan *plan;
+    struct cld_tensor embed, head;
+    struct cld_drafter d;
+    struct cld_batch batch;
+    int32_t ids[DOCS][TOKENS], anchors[DOCS][3];
+    uint8_t mask[DOCS][TOKENS];
+    struct cld_document docs[DOCS];
+    float features[DOCS * TOKENS * TAPS * HIDDEN];
+};
+
+#define OK(call)                                                                                  \
+    do {                                                                                          \
+        struct cld_error err = CLD_ERROR_INIT;                                                    \
+        (void)err;                                                                                \
+        if (call)                                                                                 \
+            fail_msg("%s", err.what);                                                             \
+    } while (0)
+
+static void fill(float *to, size_t n, uint64_t stream, float scale)
+{
+    for (size_t i = 0; i < n; i++)
+        to[i] = scale * (float)cld_random_normal(
+                            cld_random_u64(5, CLD_RANDOM_TEST, stream, i, 0));
+}
+
+static struct rig *open_rig(enum cld_dtype storage, bool recompute,
+                            enum cld_attention_backend attention)
+{
+    struct rig *r = calloc(1, sizeof *r);
+    struct cld_drafter_config c = {.n_layers = 3,
+                                   .hidden = HIDDEN,
+                                   .n_heads = 4,
+                                   .n_kv_heads = 2,
+                                   .head_dim = 24,
+                                   .intermediate = 80,
+                                   .vocab = VOCAB,
+                                   .n_taps = TAPS,
+                                   .block_size = BLOCK,
+                                   .mask_token = VOCAB - 1,
+                                   .rms_norm_eps = 1e-6,
+                                   .rope_theta = 10000,
+                                   .sliding = {true, false, true},
+                                   .sliding_window = 9,
+                                   .sliding_causal = true};
+    struct cld_drafter_limits limits = {DOCS * TOKENS, 6, 2, TOKENS + BLOCK};
+    struct cld_drafter_options options = {storage, attention, true, recompute, NULL};
+    struct cld_queue_options queue = {.name = "test"};
+    float *values = malloc(VOCAB * HIDDEN * sizeof *values);
+    OK(cld_queue_open(&cpu, &queue, &r->q, &err));
+    r->plan = cld_plan_new();
+    cld_plan_tensor(r->plan, &r->embed, storage, VOCAB, HIDDEN, CLD_FOR_FROZEN, "embed");
+    cld_plan_tensor(r->plan, &r->head, storage, VOCAB, HIDDEN, CLD_FOR_FROZEN, "head");
+    OK(cld_drafter_describe(&r->d, &c, &limits, &options, r->q, &r->embed, &r->head, r->plan,
+                            &err));
+    OK(cld_plan_create(r->plan, r->q, &err));
+    OK(cld_drafter_prepare(&r->d, &err));
+    OK(cld_drafter_init(&r->d, 3, 0.15, &err));
+    fill(values, VOCAB * HIDDEN, 1, 1);
+    OK(cld_tensor_write(&r->embed, 0, VOCAB, values, &err));
+    fill(values, VOCAB * HIDDEN, 2, 0.3f);
+    OK(cld_tensor_write(&r->head, 0, VOCAB, values, &err));
+    free(values);
+    fill(r->features, sizeof r->features / sizeof *r->features, 3, 1);
+    memset(r->mask, 1, sizeof r->mask);
+    for (int i = 0; i < DOCS; i++) {
+        for (int p = 0; p < TOKENS; p++)
+            r->ids[i][p] = (int32_t)cld_random_below(
+                cld_random_u64(5, CLD_RANDOM_TEST, 4, (uint64_t)i, (uint64_t)p), VOCAB - 1);
+        memcpy(r->anchors[i], (int32_t[]){2 + i, 17, 36}, sizeof r->anchors[i]);
+        r->docs[i] = (struct cld_document){r->ids[i], r->mask[i], TOKENS, r->anchors[i], 3,
+                                           (size_t)i};
+    }
+    return r;
+}
+
+static void close_rig(struct rig *r)
+{
+    cld_plan_free(r->plan);
+    cld_queue_close(r->q);
+    cld_drafter_free(&r->d);
+    cld_batch_free(&r->batch);
+    free(r);
+}
+
+/* Forward; z [n_draft, HIDDEN] into fresh memory. */
+static float *outputs(struct rig *r)
+{
+    struct cld_batch_rules rules = {BLOCK, VOCAB - 1, 2, false};
+    float *z = malloc(6 * BLOCK * HIDDEN * sizeof *z);
+    OK(cld_batch_build(&r->batch, r->docs, DOCS, &rules, false, &err));
+    OK(cld_tensor_write(&r->d.features, 0, DOCS * TOKENS, r->features, &err));
+    OK(cld_drafter_forward(&r->d, &r->batch, &err));
+    OK(cld_tensor_read(&r->d.z, 0, r->batch.n_draft, z, &err));
+    return z;
+}
+
+static bool block_equal(const float *a, const float *b, int block)
+{
+    size_t n = BLOCK * HIDDEN;
+    return !memcmp(a + (size_t)block * n, b + (size_t)block * n, n * sizeof *a);
+}
+
+static float *feature(struct rig *r, int doc, int token)
+{
+    return r->features + ((size_t)doc * TOKENS + (size_t)token) * TAPS * HIDDEN;
+}
+
+static void blocks_see_their_own_past_only(void **state)
+{
+    (void)state;
+    struct rig *r = open_rig(CLD_F32, false, CLD_ATTENTION_SPARSE);
+    float *before = outputs(r), *after;
+    /* Features at the anchor of block 1 (document 0, anchor 17) and behind it. */
+    for (int p = 17; p < 36; p++)
+        feature(r, 0, p)[p % (TAPS * HIDDEN)] += 1;
+    after = outputs(r);
+    assert_true(block_equal(before, after, 0));
+    assert_true(block_equal(before, after, 1));
+    assert_false(block_equal(before, after, 2)); /* anchor 36 sees them */
+    for (int b = 3; b < 6; b++)
+        assert_true(block_equal(before, after, b)); /* another document */
+    free(before);
+    free(after);
+    /* The token just before the anchor of block 1. */
+    before = outputs(r);
+    feature(r, 0, 16)[5] += 1;
+    after = outputs(r);
+    assert_true(block_equal(before, after, 0));
+    assert_false(block_equal(before, after, 1));
+    free(before);
+    /* Tokens behind an anchor are labels, not inputs; the anchor's own token is input. */
+    before = after;
+    for (int p = 18; p < 36; p++)
+        r->ids[0][p] = (r->ids[0][p] + 1) % (VOCAB - 1);
+    after = outputs(r);
+    for (int b = 0; b < 6; b++)
+        assert_true(block_equal(before, after, b));
+    free(after);
+    r->ids[0][17] = (r->ids[0][17] + 1) % (VOCAB - 1);
+    after = outputs(r);
+    assert_false(block_equal(before, after, 1));
+    for (int b = 0; b < 6; b++)
+        assert_true(b == 1 || block_equal(before, after, b));
+    free(before);
+    free(after);
+    close_rig(r);
+}
+
+/* Loss and gradients of one micro-batch; returns the gradient arena on the host. */
+static float *gradients(struct rig *r, double *loss)
+{
+    struct cld_score score = {0};
+    float *z = outputs(r), *g = malloc(r->d.n_elems * sizeof *g);
+    free(z);
+    OK(cld_buf_fill(r->d.grads.buf, 0, cld_buf_bytes(r->d.grads.buf), 0, &err));
+    OK(cld_drafter_loss(&r->d, &r->batch, 1 / r->batch.sum_weight, true, &score, &err));
+    OK(cld_drafter_backward(&r->d, &r->batch, &err));
+    OK(cld_drafter_check_tiles(&r->d, &err));
+    OK(cld_tensor_read(&r->d.grads, 0, 1, g, &err));
+    *loss = cld_score_loss(&score);
+    return g;
+}
+
+static void recompute_and_repeats_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        double loss[3];
+        struct rig *kept = open_rig(bf16 ? CLD_BF16 : CLD_F32, false, CLD_ATTENTION_SPARSE);
+        struct rig *again = open_rig(bf16 ? CLD_BF16 : CLD_F32, true, CLD_ATTENTION_SPARSE);
+        float *a = gradients(kept, &loss[0]), *b = gradients(kept, &loss[1]);
+        float *c = gradients(again, &loss[2]);
+        size_t n_bytes = kept->d.n_elems * sizeof *a;
+        assert_memory_equal(a, b, n_bytes);
+        assert_memory_equal(a, c, n_bytes);
+        assert_true(loss[0] == loss[1] && loss[0] == loss[2]);
+        assert_true(loss[0] > 1 && isfinite(loss[0]));
+        assert_true(cld_plan_bytes(again->plan) < cld_plan_bytes(kept->plan));
+        free(a);
+        free(b);
+        free(c);
+        close_rig(kept);
+        close_rig(again);
+    }
+}
+
+static void dense_agrees_with_sparse(void **state)
+{
+    (void)state;
+    double loss[2];
+    struct rig *sparse = open_rig(CLD_F32, false, CLD_ATTENTION_SPARSE);
+    struct rig *dense = open_rig(CLD_F32, false, CLD_ATTENTION_DENSE);
+    float *a = gradients(sparse, &loss[0]), *b = gradients(dense, &loss[1]);
+    assert_true(fabs(loss[0] - loss[1]) < 1e-5);
+    assert_true(cld_relative_error(a, b, sparse->d.n_elems) < 1e-5);
+    free(a);
+    free(b);
+    close_rig(sparse);
+    close_rig(dense);
+}
+
+/* The gradient of one weight against a central difference of the loss: a test of the whole list. */
+static void gradients_match_finite_differences(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"fc.weight", "hidden_norm.weight",
+                                        "layers.0.self_attn.k_proj.weight",
+                                        "layers.1.self_attn.q_norm.weight",
+                                        "layers.2.mlp.gate_proj.weight", "norm.weight"};
+    double loss, up, down;
+    struct rig *r = open_rig(CLD_F32, false, CLD_ATTENTION_SPARSE);
+    float *g = gradients(r, &loss);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct cld_param *p = cld_drafter_param(&r->d, names[i]);
+        size_t n = p->n_rows * p->n_cols;
+        float *w = malloc(2 * n * sizeof *w), *moved = w + n;
+        double norm = 0;
+        assert_non_null(p);
+        OK(cld_drafter_get(&r->d, p, w, &err));
+        for (size_t k = 0; k < n; k++)
+            norm += (double)g[p->at + k] * (double)g[p->at + k];
+        norm = sqrt(norm);
+        /* Along the gradient the derivative is its norm. */
+        double h = 2e-2 / fmax(1, norm);
+        for (int side = 0; side < 2; side++) {
+            for (size_t k = 0; k < n; k++)
+                moved[k] = w[k] + (float)((side ? h : -h) * (double)g[p->at + k] / norm);
+            OK(cld_drafter_set(&r->d, p, moved, &err));
+            free(gradients(r, side ? &up : &down));
+        }
+        OK(cld_drafter_set(&r->d, p, w, &err));
+        if (fabs((up - down) / (2 * h) - norm) > 2e-2 * norm)
+            fail_msg("%s: slope %g, gradient norm %g", names[i], (up - down) / (2 * h), norm);
+        free(w);
+    }
+    free(g);
+    close_rig(r);
+}
+
+static int find_cpu(void **state)
+{
+    (void)state;
+    struct cld_error err = CLD_ERROR_INIT;
+    return cld_devices_open(&devices, &err) || cld_devices_pick(devices, "cpu:0/1", &cpu, &err);
+}
+
+static int close_devices(void **state)
+{
+    (void)state;
+    cld_devices_close(devices);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_see_their_own_past_only),
+        cmocka_unit_test(recompute_and_repeats_give_the_same_bits),
+        cmocka_unit_test(dense_agrees_with_sparse),
+        cmocka_unit_test(gradients_match_finite_differences),
+    };
+    return cmocka_run_group_tests(tests, find_cpu, close_devices);
+}
