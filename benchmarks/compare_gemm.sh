@@ -9,7 +9,7 @@
 set -euo pipefail
 build=${1:-build}
 rounds=${2:-5}
-cores=${CORES:-0,1}
+# shellcheck source=benchmarks/pinned.sh
 source "$(dirname "${BASH_SOURCE[0]}")/pinned.sh"
 
 scratch=$(mktemp -d)

@@ -8,7 +8,7 @@
 set -euo pipefail
 reference=${1:?usage: compare_step.sh REFERENCE.json [CLDRAFT]}
 cldraft=${2:-build/cldraft}
-cores=${CORES:-0,1}
+# shellcheck source=benchmarks/pinned.sh
 source "$(dirname "${BASH_SOURCE[0]}")/pinned.sh"
 
 theirs=$(grep -oE '"median_step_ms": ?[0-9.eE+-]+' "$reference" | grep -oE '[0-9.eE+-]+$' |
