@@ -89,6 +89,42 @@ static inline void put_quad(__local float *slice, int rows, uint width, uint u, 
     }
 }
 
+/* The first `count` of four sums. Edges of C are rare, so they may go through memory. */
+static inline void put_part(__global float *to, float4 v, uint count)
+{
+    float e[4];
+    if (count == 4) {
+        vstore4(v, 0, to);
+        return;
+    }
+    vstore4(v, 0, e);
+    for (uint j = 0; j < count; j++)
+        to[j] = e[j];
+}
+
+static inline void put_result(__global CLD_ELEM(TC) *c, __global const CLD_ELEM(TBIAS) *bias,
+                              __global const CLD_ELEM(TR) *r, float4 v, uint count)
+{
+    float e[4];
+    if (count == 4) {
+        if (bias)
+            v += CLD_LOAD4(TBIAS, bias, 0);
+        if (r)
+            v += CLD_LOAD4(TR, r, 0);
+        CLD_STORE4(TC, v, c, 0);
+        return;
+    }
+    vstore4(v, 0, e);
+    for (uint j = 0; j < count; j++) {
+        float x = e[j];
+        if (bias)
+            x += CLD_LOAD(TBIAS, bias, j);
+        if (r)
+            x += CLD_LOAD(TR, r, j);
+        CLD_STORE(TC, x, c, j);
+    }
+}
+
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 gemm_gpu(ulong m, ulong n, ulong k, ulong n_splits, ulong depth,
          __global const CLD_ELEM(TA) *a, ulong a_at, ulong a_ld, int a_aligned,
@@ -106,13 +142,13 @@ gemm_gpu(ulong m, ulong n, ulong k, ulong n_splits, ulong depth,
         ulong row0 = piece % down * BM, column0 = piece / down % across * BN;
         ulong split = piece / (down * across);
         ulong begin = split * depth, end = min(begin + depth, k);
-        float sum[4 * MP][4 * NQ];
+        float4 sum[4 * MP][NQ];
         float4 next_a[MP], next_b[NQ];
 #pragma unroll
         for (int i = 0; i < 4 * MP; i++)
 #pragma unroll
-            for (int j = 0; j < 4 * NQ; j++)
-                sum[i][j] = 0;
+            for (int q = 0; q < NQ; q++)
+                sum[i][q] = 0;
         /* One turn more than slices: turn t fetches slice t and works on slice t - 1. */
         for (ulong step0 = begin; step0 < end + BK; step0 += BK) {
             if (step0 > begin) {
@@ -158,33 +194,25 @@ gemm_gpu(ulong m, ulong n, ulong k, ulong n_splits, ulong depth,
 #pragma unroll
                     for (int i = 0; i < 4 * MP; i++)
 #pragma unroll
-                        for (int q = 0; q < NQ; q++) {
-                            sum[i][4 * q] = fma(av[i], bv[q].x, sum[i][4 * q]);
-                            sum[i][4 * q + 1] = fma(av[i], bv[q].y, sum[i][4 * q + 1]);
-                            sum[i][4 * q + 2] = fma(av[i], bv[q].z, sum[i][4 * q + 2]);
-                            sum[i][4 * q + 3] = fma(av[i], bv[q].w, sum[i][4 * q + 3]);
-                        }
+                        for (int q = 0; q < NQ; q++)
+                            sum[i][q] = fma((float4)(av[i]), bv[q], sum[i][q]);
                 }
             }
         }
 #pragma unroll
         for (int i = 0; i < 4 * MP; i++)
 #pragma unroll
-            for (int j = 0; j < 4 * NQ; j++) {
-                ulong row = row0 + i / 4 * 64 + 4 * y + i % 4;
-                ulong column = column0 + j / 4 * 64 + 4 * x + j % 4;
-                float v = sum[i][j];
+            for (int q = 0; q < NQ; q++) {
+                ulong row = row0 + i / 4 * 64 + 4 * y + i % 4, column = column0 + 64 * q + 4 * x;
                 if (row >= m || column >= n)
                     continue;
-                if (parts) {
-                    parts[(split * m + row) * n + column] = v;
-                    continue;
-                }
-                if (bias)
-                    v += CLD_LOAD(TBIAS, bias, bias_at + column);
-                if (r)
-                    v += CLD_LOAD(TR, r, r_at + row * r_ld + column);
-                CLD_STORE(TC, v, c, c_at + row * c_ld + column);
+                uint count = (uint)min((ulong)4, n - column);
+                if (parts)
+                    put_part(parts + (split * m + row) * n + column, sum[i][q], count);
+                else
+                    put_result(c + c_at + row * c_ld + column,
+                               bias ? bias + bias_at + column : bias,
+                               r ? r + r_at + row * r_ld + column : r, sum[i][q], count);
             }
     }
 }

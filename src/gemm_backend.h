@@ -30,8 +30,8 @@ extern const struct cld_gemm_ops cld_gemm_cpu, cld_gemm_gpu, cld_gemm_clblast;
 enum cld_status cld_gemm_sum(struct cld_queue *q, const struct cld_gemm *g, size_t n_parts,
                              const struct cld_buf *parts, struct cld_error *err);
 
-/* "-DTC=f32 -DTR=bf16 -DTBIAS=f32": the storage of what an epilogue touches; C's for what is not
- * there, so that there are few variants. */
+/* "-DTC=f32 -DTR=bf16 -DTBIAS=f32": the storage of what an epilogue touches. What is not there takes
+ * the storage of another, so that there are few variants. */
 void cld_gemm_out_options(const struct cld_gemm *g, char *to, size_t n_bytes);
 
 /* The arguments of an epilogue that every kernel takes in this order: c, c_at, c_ld, bias, bias_at,

@@ -123,9 +123,10 @@ enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct c
 
 void cld_gemm_out_options(const struct cld_gemm *g, char *to, size_t n_bytes)
 {
-    snprintf(to, n_bytes, "-DTC=%s -DTR=%s -DTBIAS=%s", cld_tensor_elem(g->c),
-             cld_tensor_elem(g->residual ? g->residual : g->c),
-             cld_tensor_elem(g->bias ? g->bias : g->c));
+    const struct cld_tensor *r = g->residual ? g->residual : g->bias ? g->bias : g->c;
+    const struct cld_tensor *bias = g->bias ? g->bias : r;
+    snprintf(to, n_bytes, "-DTC=%s -DTR=%s -DTBIAS=%s", cld_tensor_elem(g->c), cld_tensor_elem(r),
+             cld_tensor_elem(bias));
 }
 
 enum cld_status cld_gemm_sum(struct cld_queue *q, const struct cld_gemm *g, size_t n_parts,
