@@ -16,6 +16,16 @@
 /* Compilers of several vendors are not thread-safe, so one build at a time in the whole process. */
 static pthread_mutex_t build_lock = PTHREAD_MUTEX_INITIALIZER;
 
+void cld_build_lock(void)
+{
+    pthread_mutex_lock(&build_lock);
+}
+
+void cld_build_unlock(void)
+{
+    pthread_mutex_unlock(&build_lock);
+}
+
 static const struct cld_embedded *find_embedded(const char *name, size_t n)
 {
     for (const struct cld_embedded *e = cld_embedded_files; e->name; e++)
@@ -82,9 +92,9 @@ static enum cld_status fail_build(struct cld_queue *q, cl_program p, int code, c
     return err->status;
 }
 
-static enum cld_status compile(struct cld_queue *q, const char *source, size_t n_bytes,
-                               const char *key, const char *options, cl_program *out,
-                               struct cld_error *err)
+static enum cld_status build_source(struct cld_queue *q, const char *source, size_t n_bytes,
+                                    const char *key, const char *options, cl_program *out,
+                                    struct cld_error *err)
 {
     int code = CL_SUCCESS;
     cl_program p = clCreateProgramWithSource(q->context, 1, (const char **)(uintptr_t)&source,
@@ -113,15 +123,15 @@ static enum cld_status build(struct cld_queue *q, const struct cld_kernel_spec *
         return s;
     cld_program_key(q, source, key, cached);
     double asked = cld_clock_ms();
-    pthread_mutex_lock(&build_lock);
+    cld_build_lock();
     double begun = cld_clock_ms();
     *out = cld_program_load(q, cached, options, spec->name, key);
     bool loaded = *out != NULL;
     q->counts.n_cached += loaded;
-    if (!loaded && !(s = compile(q, source, n_bytes, key, options, out, err)))
+    if (!loaded && !(s = build_source(q, source, n_bytes, key, options, out, err)))
         cld_program_keep(q, cached, *out, key); /* before another thread wants the same */
     double ended = cld_clock_ms();
-    pthread_mutex_unlock(&build_lock);
+    cld_build_unlock();
     q->counts.build_ms += ended - begun;
     q->counts.build_wait_ms += begun - asked;
     if (!s)
