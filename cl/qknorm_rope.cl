@@ -65,7 +65,7 @@ static inline float head_sum(float v, uint lph, __local float *s)
 
 /* First column of my v-th vector inside a half, and what is left of the half from there. */
 #define COLUMN(v) (((v) * lph + lane) * WIDE)
-#define LEFT(v)   (COLUMN(v) < n_half ? n_half - COLUMN(v) : 0u)
+#define LEFT(v)   ((int)n_half - (int)COLUMN(v))
 
 __kernel void qknorm_rope_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulong x_ld,
                                   __global const CLD_ELEM(W) *w, ulong w_at,
