@@ -25,6 +25,7 @@ struct cld_worker {
     struct cld_target target;
     struct cld_drafter drafter;
     size_t budget_bytes, max_buffer_bytes;
+    const char *no_cache; /* why built programs are not kept, where they are not */
 };
 
 /* Opens the queue and plans every buffer; nothing is allocated on the device. `cfg` and `setup` must
