@@ -138,7 +138,7 @@ struct cld_config {
     struct {
         enum cld_program_source program;
         enum cld_dtype precision; /* CLD_F32 or CLD_BF16: storage of weights and activations */
-        char *cache_dir; /* NULL: the user's cache directory */
+        char *cache_dir; /* NULL: the user's cache directory; "off": none (cache.h) */
     } runtime;
     struct {
         enum cld_log_level level;

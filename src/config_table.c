@@ -182,7 +182,9 @@ const struct cld_config_key cld_config_keys[] = {
     {ENUM(runtime, precision), .default_text = "bf16", .names = NAMES{"fp32", "bf16", NULL},
      .help = "Storage of weights and activations. Arithmetic, gradients and optimizer are fp32."},
     {PATH(runtime, cache_dir), .word = "auto", .default_text = "auto", FREE,
-     .help = "Where built programs are kept for the next start. auto: the user's cache directory."},
+     .help = "Where built programs are kept for the next start, up to 512 MiB of them: a directory "
+             "that belongs to the user and that nobody else may write. auto: "
+             "$XDG_CACHE_HOME/cldraft or ~/.cache/cldraft. off: nowhere."},
 
     {ENUM(log, level), .default_text = "info",
      .names = NAMES{"debug", "info", "warning", "error", NULL}, FREE,

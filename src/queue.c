@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cl_error.h"
+#include "file.h"
 #include "log.h"
 #include "size.h"
 
@@ -80,8 +81,10 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
         s = cld_cl_fail(err, code, "cannot make a command queue on %s", device->name);
         goto done;
     }
-    if (options->cache_dir)
-        q->cache = cld_cache_open(options->cache_dir, CLD_CACHE_CAP_BYTES);
+    if (options->cache_dir && !(q->cache_dir = cld_format("%s", options->cache_dir))) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for a queue");
+        goto done;
+    }
     *out = q;
     q = NULL;
 done:
@@ -102,6 +105,7 @@ void cld_queue_close(struct cld_queue *q)
         cld_buf_free(q->buffers);
     cld_programs_free(q);
     cld_cache_close(q->cache);
+    free(q->cache_dir);
     if (q->queue)
         clReleaseCommandQueue(q->queue);
     if (q->context)

@@ -51,7 +51,8 @@ struct cld_queue {
     bool clblast_built; /* CLBlast compiled its kernels for this context */
     struct cld_buf *buffers; /* newest first, so that views come before their parents */
     size_t held_bytes, peak_bytes, budget_bytes;
-    struct cld_cache *cache; /* NULL: none */
+    char *cache_dir; /* until it turns out to be unusable */
+    struct cld_cache *cache; /* of cache_dir, from the first program on; NULL: none */
     struct cld_program *programs;
     struct cld_kernel *kernels;
     struct cld_queue_counts counts;
@@ -81,11 +82,11 @@ void cld_program_key(const struct cld_queue *q, const char *source, const char *
 
 /* The program of `key`, built with `options` and checked to hold the kernel. NULL: there is none, or
  * it was of no use and is gone now; build from source. Without a cache: NULL. */
-cl_program cld_program_load(const struct cld_queue *q, const char *key, const char *options,
+cl_program cld_program_load(struct cld_queue *q, const char *key, const char *options,
                             const char *kernel, const char *variant);
 
 /* Keeps the binary of a built program. A driver that gives none is no error. */
-void cld_program_keep(const struct cld_queue *q, const char *key, cl_program p,
+void cld_program_keep(struct cld_queue *q, const char *key, cl_program p,
                       const char *variant);
 
 #endif

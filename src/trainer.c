@@ -54,7 +54,7 @@ static enum cld_status note_facts(struct trainer *t, struct cld_error *err)
                  {"driver", d->driver},
                  {"attention", t->w.drafter.attention.variant},
                  {"gemm", cld_gemm_backend_name(t->w.q, t->w.drafter.gemm)},
-                 {"program", "source"}};
+                 {"program", cld_queue_program_origin(t->w.q)}};
     for (size_t i = 0; i < sizeof facts / sizeof *facts && !s; i++)
         s = cld_train_state_fact(&t->state, facts[i].key, facts[i].value, err);
     return s;
@@ -145,7 +145,7 @@ static enum cld_status open_worker(struct trainer *t, struct cld_error *err)
     if ((s = cld_worker_plan(&t->w, t->cfg, &t->setup, &device, &options, err)) ||
         (s = cld_worker_check(&t->w, err)))
         return s;
-    cld_info("memory: %.3f GiB planned of %.3f GiB; attention: %s; products: %s; programs: source",
+    cld_info("memory: %.3f GiB planned of %.3f GiB; attention: %s; products: %s",
              (double)cld_plan_bytes(t->w.plan) / 0x1p30, (double)t->w.budget_bytes / 0x1p30,
              t->w.drafter.attention.variant, cld_gemm_backend_name(t->w.q, t->w.drafter.gemm));
     return CLD_OK;
@@ -156,9 +156,12 @@ static enum cld_status warm_up(struct trainer *t, struct cld_error *err)
     double begun = cld_clock_ms();
     enum cld_status s = cld_worker_warm_up(&t->w, err);
     struct cld_queue_counts n = cld_queue_counts(t->w.q);
+    const char *cache = cld_queue_cache_dir(t->w.q);
     if (!s)
-        cld_info("warmed up in %.1f s: %zu programs built in %.1f s, %zu kernels",
-                 (cld_clock_ms() - begun) * 1e-3, n.n_builds, n.build_ms * 1e-3, n.n_kernels);
+        cld_info("warmed up in %.1f s: %zu programs from source and %zu from the cache (%s) in "
+                 "%.1f s, %zu kernels",
+                 (cld_clock_ms() - begun) * 1e-3, n.n_builds, n.n_cached,
+                 cache ? cache : t->w.no_cache, n.build_ms * 1e-3, n.n_kernels);
     return s;
 }
 
@@ -350,10 +353,10 @@ static void summarise(const struct trainer *t, double begun_ms)
 {
     struct cld_queue_counts n = cld_queue_counts(t->w.q);
     cld_info("%lld steps, %lld context tokens, %lld supervised; %.1f s; peak device memory %.3f GiB; "
-             "%zu programs built, all before the first step; checkpoint %s/step-%lld",
+             "%zu programs built and %zu loaded, all before the first step; checkpoint %s/step-%lld",
              (long long)t->state.step, (long long)t->state.n_context_tokens,
              (long long)t->state.n_supervised_tokens, (cld_clock_ms() - begun_ms) * 1e-3,
-             (double)cld_queue_peak_bytes(t->w.q) / 0x1p30, n.n_builds, t->checkpoints,
+             (double)cld_queue_peak_bytes(t->w.q) / 0x1p30, n.n_builds, n.n_cached, t->checkpoints,
              (long long)t->state.step);
     if (t->state.best_step >= 0)
         cld_info("best held-out accepted length %.4f at step %lld", t->state.best_accepted,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache.h"
 #include "log.h"
 #include "ops.h"
 
@@ -20,6 +21,19 @@ size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
 {
     return cfg->memory.max_buffer_gib > 0 ? cld_config_gib(cfg->memory.max_buffer_gib)
                                           : device->max_alloc_bytes;
+}
+
+/* Where built programs of the device are kept, in *out; NULL is nowhere, and w->no_cache says why. */
+static enum cld_status choose_cache(struct cld_worker *w, char **out, struct cld_error *err)
+{
+    *out = NULL;
+    w->no_cache = "off";
+    /* Only a directory that is named overrides what is known about the driver. */
+    if (!w->cfg->runtime.cache_dir && w->device.quirks & CLD_QUIRK_DEAR_BINARY) {
+        w->no_cache = "off: quirk dear-binary";
+        return CLD_OK;
+    }
+    return cld_cache_dir(w->cfg->runtime.cache_dir, out, err);
 }
 
 enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *cfg,
@@ -52,10 +66,15 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                           .train = options->train,
                                           .recompute = cfg->train.recompute,
                                           .features = &w->target.taps};
+    char *cache_dir = NULL;
     if (!(w->plan = cld_plan_new()))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
-    if ((s = cld_queue_open(device, &queue, &w->q, err)) ||
-        (s = cld_target_describe(&w->target, &setup->target, &target, w->q, w->plan, err)))
+    if ((s = choose_cache(w, &cache_dir, err)))
+        return s;
+    queue.cache_dir = cache_dir;
+    s = cld_queue_open(device, &queue, &w->q, err);
+    free(cache_dir);
+    if (s || (s = cld_target_describe(&w->target, &setup->target, &target, w->q, w->plan, err)))
         return s;
     return cld_drafter_describe(&w->drafter, &setup->drafter, &limits, &drafter, w->q,
                                 &w->target.embed, &w->target.head, w->plan, err);

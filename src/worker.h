@@ -27,6 +27,7 @@ struct cld_worker {
     struct cld_drafter drafter;
     bool given_features;
     size_t budget_bytes, max_buffer_bytes;
+    const char *no_cache; /* why built programs are not kept, where they are not */
 };
 
 /* Memory of the device that a run may use: memory.limit_gib, or what it reports less the reserve; and
