@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_attention.h"
+#include "check_gemm.h"
 #include "check_ops.h"
 #include "file.h"
 
@@ -16,6 +18,8 @@ const struct cld_check_op cld_check_ops[] = {
     {"cross_entropy", cld_check_cross_entropy},
     {"sum_squares", cld_check_sum_squares},
     {"adamw", cld_check_adamw},
+    {"gemm", cld_check_gemm},
+    {"attention", cld_check_attention},
     {NULL, NULL},
 };
 

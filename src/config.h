@@ -151,7 +151,10 @@ struct cld_config {
     struct {
         struct cld_enum_list what; /* enum cld_bench_what */
         struct cld_shape_list shapes;
+        struct cld_enum_list gemm;    /* enum cld_gemm_backend */
+        struct cld_enum_list storage; /* CLD_F32, CLD_BF16; n == 0: runtime.precision */
         size_t repeats, warmup;
+        double least_ms;
     } bench;
 
     char *path;                      /* of the file, as given */
@@ -163,6 +166,9 @@ struct cld_config {
  * initialised; it is freed with cld_config_free whatever the result was. */
 enum cld_status cld_config_load(const char *path, const char *const *sets, size_t n_sets,
                                 struct cld_config *cfg, struct cld_error *err);
+/* The same from a text, such as a checkpoint's; `what` names it in messages. */
+enum cld_status cld_config_parse(const char *text, const char *what, struct cld_config *cfg,
+                                 struct cld_error *err);
 void cld_config_free(struct cld_config *cfg); /* NULL-safe; leaves an empty configuration */
 
 /* Rules between keys, and the keys that a command cannot do without. Needs no other file. */

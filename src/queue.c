@@ -80,6 +80,8 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
         s = cld_cl_fail(err, code, "cannot make a command queue on %s", device->name);
         goto done;
     }
+    if (options->cache_dir)
+        q->cache = cld_cache_open(options->cache_dir, CLD_CACHE_CAP_BYTES);
     *out = q;
     q = NULL;
 done:
@@ -99,6 +101,7 @@ void cld_queue_close(struct cld_queue *q)
     while (q->buffers)
         cld_buf_free(q->buffers);
     cld_programs_free(q);
+    cld_cache_close(q->cache);
     if (q->queue)
         clReleaseCommandQueue(q->queue);
     if (q->context)
@@ -146,6 +149,18 @@ bool cld_queue_sealed(const struct cld_queue *q)
 struct cld_queue_counts cld_queue_counts(const struct cld_queue *q)
 {
     return q->counts;
+}
+
+const char *cld_queue_program_origin(const struct cld_queue *q)
+{
+    if (!q->counts.n_cached)
+        return "source";
+    return q->counts.n_builds ? "source and cached binary" : "cached binary";
+}
+
+const char *cld_queue_cache_dir(const struct cld_queue *q)
+{
+    return q->cache ? cld_cache_path(q->cache) : NULL;
 }
 
 size_t cld_queue_held_bytes(const struct cld_queue *q)
