@@ -200,8 +200,8 @@ const struct cld_config_key cld_config_keys[] = {
 
     {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 5,
      .names = NAMES{"gemm", "attention", "loss", "elementwise", "step", NULL}, FREE,
-     .help = "What to measure: operations by themselves, or whole training steps. All but gemm have "
-             "the shapes of the configured drafter and micro-batch."},
+     .help = "What to measure: operations by themselves, or whole training steps. All but gemm "
+             "have the shapes of the configured drafter and micro-batch."},
     {SHAPES(bench, shapes), .default_text = "512x512x512,1024x1024x1024", .min = 1, .max = 1 << 20,
      .min_n = 1, .max_n = 32, FREE,
      .help = "MxNxK of the matrix products that gemm measures."},
@@ -217,8 +217,8 @@ const struct cld_config_key cld_config_keys[] = {
     {SIZE(bench, warmup), .default_text = "1", .min = 1, .max = 10000, FREE,
      .help = "Runs before, which are not measured; the first one builds kernels."},
     {REAL(bench, least_ms), .default_text = "20", .min = 0, .max = 60000, .unit = "ms", FREE,
-     .help = "A measured run of an operation lasts so long at least: a quick one is enqueued several "
-             "times in a row, and its time is divided."},
+     .help = "A measured run of an operation lasts so long at least: a quick one is enqueued "
+             "several times in a row, and its time is divided."},
     {.section = NULL},
 };
 
