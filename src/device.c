@@ -124,6 +124,7 @@ static enum cld_status describe(cl_platform_id p, cl_device_id id, struct cld_de
     d->local_bytes = device_size(id, CL_DEVICE_LOCAL_MEM_SIZE);
     d->max_group = device_size(id, CL_DEVICE_MAX_WORK_GROUP_SIZE);
     d->n_compute_units = cld_max(1, device_size(id, CL_DEVICE_MAX_COMPUTE_UNITS));
+    d->float_width = cld_max(1, device_size(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT));
     d->base_align_bytes = cld_max(256, device_size(id, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8);
     d->quirks = quirks_of(d);
     d->max_alloc_bytes = d->quirks & CLD_QUIRK_MAX_ALLOC_LOW ? d->global_bytes

@@ -36,6 +36,7 @@ struct cld_device_info {
     size_t max_alloc_bytes;   /* after quirks */
     size_t reported_max_alloc_bytes;
     size_t local_bytes, max_group, n_compute_units, base_align_bytes;
+    size_t float_width;       /* floats in a native vector: 8 with AVX2, 16 with AVX-512, 1 on most GPUs */
     unsigned quirks;          /* bits of enum cld_quirk */
     size_t part, n_parts;     /* the i-th of n parts of a partitioned device; 0 of 1: the whole */
     void *cl_platform, *cl_device;

@@ -158,13 +158,13 @@ static enum cld_status loss_chunk(struct cld_drafter *d, size_t first, size_t n,
     struct cld_tensor weights = cld_tensor_cols(&d->weights_row, first, n);
     struct cld_tensor ce = cld_tensor_cols(&d->ce, first, n);
     struct cld_tensor hit = cld_tensor_cols(&d->hit, first, n);
-    struct cld_gemm head = {CLD_GEMM_NT, d->gemm, &z, d->head, &logits, NULL, NULL};
+    struct cld_gemm head = {CLD_GEMM_NT, d->gemm, &z, d->head, &logits, NULL, NULL, false};
     if ((s = cld_gemm(d->q, &head, d->scratch, err)) ||
         (s = cld_cross_entropy(d->q, &logits, &labels, &weights, &ce, &hit, gradient, err)) ||
         !gradient)
         return s;
     struct cld_tensor dz = cld_tensor_rows(&d->dzs, first, n);
-    struct cld_gemm back = {CLD_GEMM_NN, d->gemm, &logits, d->head, &dz, NULL, NULL};
+    struct cld_gemm back = {CLD_GEMM_NN, d->gemm, &logits, d->head, &dz, NULL, NULL, false};
     return cld_gemm(d->q, &back, d->scratch, err);
 }
 

@@ -17,6 +17,16 @@
 /* Compilers of several vendors are not thread-safe, so one build at a time in the whole process. */
 static pthread_mutex_t build_lock = PTHREAD_MUTEX_INITIALIZER;
 
+void cld_build_lock(void)
+{
+    pthread_mutex_lock(&build_lock);
+}
+
+void cld_build_unlock(void)
+{
+    pthread_mutex_unlock(&build_lock);
+}
+
 static const struct cld_embedded *find_embedded(const char *name, size_t n)
 {
     for (const struct cld_embedded *e = cld_embedded_files; e->name; e++)
@@ -148,7 +158,7 @@ static enum cld_status build(struct cld_queue *q, const char *file, const char *
     if ((s = load_source(file, &source, &n_bytes, err)))
         return s;
     double asked = cld_clock_ms();
-    pthread_mutex_lock(&build_lock);
+    cld_build_lock();
     double begun = cld_clock_ms();
     p = clCreateProgramWithSource(q->context, 1, (const char **)(uintptr_t)&source, &n_bytes, &code);
     if (code != CL_SUCCESS) {
@@ -158,7 +168,7 @@ static enum cld_status build(struct cld_queue *q, const char *file, const char *
         s = change_text(q, change, key, &p, err);
     }
     double ended = cld_clock_ms();
-    pthread_mutex_unlock(&build_lock);
+    cld_build_unlock();
     q->counts.build_ms += ended - begun;
     q->counts.build_wait_ms += begun - asked;
     cld_debug("%s: built %s in %.0f ms (waited %.0f ms for the lock)", q->name, key, ended - begun,

@@ -47,6 +47,7 @@ struct cld_queue {
     pthread_t owner;
     const char *owner_name;
     bool sealed, profile, has_ptx;
+    bool clblast_built; /* CLBlast compiled its kernels for this context */
     struct cld_buf *buffers; /* newest first, so that views come before their parents */
     size_t held_bytes, peak_bytes, budget_bytes;
     struct cld_program *programs;
@@ -62,6 +63,10 @@ void cld_queue_check_owner(const struct cld_queue *q, const char *call);
 #else
 #define cld_queue_check_owner(q, call) ((void)(q))
 #endif
+
+/* The process-wide build lock, for a library that compiles inside its calls. */
+void cld_build_lock(void);
+void cld_build_unlock(void);
 
 void cld_programs_free(struct cld_queue *q);
 
