@@ -26,8 +26,24 @@
 #ifndef B_ROWS
 #define B_ROWS 1 /* 1: B is [n, k]; 0: [k, n] */
 #endif
+#ifndef BM
 #define BM 128
-#define GROUP 256
+#endif
+#define WORKERS (2 * BM)
+#ifndef PRODUCER
+#define PRODUCER 1
+#endif
+#ifndef A_FORM
+#define A_FORM A_ROWS
+#endif
+#ifndef B_FORM
+#define B_FORM B_ROWS
+#endif
+#if PRODUCER
+#define GROUP (WORKERS + 32)
+#else
+#define GROUP WORKERS
+#endif
 
 #include "common.clh"
 #include "ptx.clh"
@@ -41,11 +57,10 @@
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
 
-/* An operand along rows lies in local memory as rows of BK elements, the engine's swizzle over that
- * width; groups of 8 rows follow each other. One along columns lies as [BK, 64] blocks, swizzled over
- * 128 bytes; blocks of 64 lines follow each other. The numbers are the tensor core's descriptor fields
- * (bytes / 16 from one block or group to the next; code of the swizzle in the top bits) and, behind
- * them, the engine's code of the swizzle and the bytes from one 16-step slice to the next. */
+#define ROWS    1
+#define COLUMNS 0
+#define PANELS  2
+
 #if BK == 16
 #define ROWS_SWIZZLE 3UL
 #define ROWS_ENGINE  1
@@ -56,30 +71,41 @@
 #define ROWS_SWIZZLE 1UL
 #define ROWS_ENGINE  3
 #endif
-#define ROWS_FIELDS    (ROWS_SWIZZLE << 62 | (ulong)(8 * BK * 2 / 16) << 32 | 1UL << 16)
-#define COLUMNS_FIELDS (1UL << 62 | 64UL << 32 | (ulong)(HALF_BYTES / 16) << 16)
-#define COLUMNS_ENGINE 3
+#define ROWS_FIELDS (ROWS_SWIZZLE << 62 | (ulong)(8 * BK * 2 / 16) << 32 | 1UL << 16)
 
-#if A_ROWS
+/* blocks of 64 columns (128 bytes) or 32 */
+#define COLUMNS_FIELDS(w) ((w == 64 ? 1UL : 2UL) << 62 | (ulong)(8 * w * 2 / 16) << 32 | (ulong)(w * BK * 2 / 16) << 16)
+#define COLUMNS_ENGINE(w) (w == 64 ? 3 : 2)
+#if BN % 64
+#define B_WIDTH 32
+#else
+#define B_WIDTH 64
+#endif
+
+#if A_FORM != COLUMNS
 #define A_FIELDS ROWS_FIELDS
 #define A_ENGINE ROWS_ENGINE
 #define A_STEP   32
 #define A_MAJOR  "0"
 #else
-#define A_FIELDS COLUMNS_FIELDS
-#define A_ENGINE COLUMNS_ENGINE
+#define A_FIELDS COLUMNS_FIELDS(64)
+#define A_ENGINE 3
 #define A_STEP   2048
 #define A_MAJOR  "1"
 #endif
-#if B_ROWS
+#if B_FORM != COLUMNS
 #define B_FIELDS ROWS_FIELDS
 #define B_ENGINE ROWS_ENGINE
 #define B_STEP   32
 #define B_MAJOR  "0"
 #else
-#define B_FIELDS COLUMNS_FIELDS
-#define B_ENGINE COLUMNS_ENGINE
-#define B_STEP   2048
+#define B_FIELDS COLUMNS_FIELDS(B_WIDTH)
+#if B_WIDTH == 64
+#define B_ENGINE 3
+#else
+#define B_ENGINE 2
+#endif
+#define B_STEP   (B_WIDTH * 32)
 #define B_MAJOR  "1"
 #endif
 
@@ -128,55 +154,30 @@ static inline void multiply(ulong a, ulong b, uint keep)
 
 /* --- the ring ----------------------------------------------------------------------------------------- */
 
-/* A piece of the ring's future: the slice `step` of the tile that begins at (row, column). */
-struct place {
-    uint tile, step, row, column;
-};
+struct source { __global const uchar *maps, *a, *b; ulong a_panel, b_panel; };
 
-static inline void place_tile(struct place *p, uint tile, uint down, uint across)
+/* Asks for slice `step` of the tile that begins at `begin`. */
+static inline void fetch(uint to, uint bar, const struct source *x, uint2 begin, uint step)
 {
-    uint2 begin = tile_begin(tile, down, across);
-    *p = (struct place){tile, 0, begin.x, begin.y};
-}
-
-static inline void next_place(struct place *p, uint n_steps, uint down, uint across)
-{
-    if (++p->step == n_steps)
-        place_tile(p, p->tile + get_num_groups(0), down, across);
-}
-
-static inline void fetch(uint to, uint bar, __global const uchar *maps, const struct place *p)
-{
-    uint step = p->step * BK;
     barrier_expect(bar, STAGE_BYTES);
-#if A_ROWS
-    copy_box(to, maps, step, p->row, bar);
+#if A_FORM == PANELS
+    copy_bytes(to, x->a + step / BK * x->a_panel + begin.x * (2 * BK), A_BYTES, bar);
+#elif A_FORM == ROWS
+    copy_box(to, x->maps, step, begin.x, bar);
 #else
 #pragma unroll
     for (uint i = 0; i < BM / 64; i++)
-        copy_box(to + i * HALF_BYTES, maps, p->row + 64 * i, step, bar);
+        copy_box(to + i * HALF_BYTES, x->maps, begin.x + 64 * i, step, bar);
 #endif
-#if B_ROWS
-    copy_box(to + A_BYTES, maps + 128, step, p->column, bar);
+#if B_FORM == PANELS
+    copy_bytes(to + A_BYTES, x->b + step / BK * x->b_panel + begin.y * (2 * BK), B_BYTES, bar);
+#elif B_FORM == ROWS
+    copy_box(to + A_BYTES, x->maps + 128, step, begin.y, bar);
 #else
 #pragma unroll
-    for (uint i = 0; i < BN / 64; i++)
-        copy_box(to + A_BYTES + i * HALF_BYTES, maps + 128, p->column + 64 * i, step, bar);
+    for (uint i = 0; i < BN / B_WIDTH; i++)
+        copy_box(to + A_BYTES + i * B_WIDTH * BK * 2, x->maps + 128, begin.y + B_WIDTH * i, step, bar);
 #endif
-}
-
-/* This warpgroup is done with slice `slot`. The second to say so asks for the next content; both move
- * on to the place after it. */
-#define RING_PARAMETERS                                                                           \
-    uint ring_at, uint full_at, uint done_at, __global const uchar *maps, struct place *ahead,    \
-        uint n_tiles, uint n_steps, uint down, uint across
-#define RING_ARGUMENTS ring_at, full_at, done_at, maps, &ahead, n_tiles, n_steps, down, across
-
-static inline void refill(uint slot, RING_PARAMETERS)
-{
-    if (get_local_id(0) % 128 == 0 && ahead->tile < n_tiles && count_up(done_at + 4 * slot) % 2)
-        fetch(ring_at + slot * STAGE_BYTES, full_at + 8 * slot, maps, ahead);
-    next_place(ahead, n_steps, down, across);
 }
 
 #define PUT(g)                                                                                    \
@@ -187,58 +188,128 @@ static inline void refill(uint slot, RING_PARAMETERS)
         put((float4)(v[2], v[3], v[6], v[7]), row + 8, column + 16 * g, m, n, OUT_ARGUMENTS);     \
     }
 
+#define SOURCE_PARAMETERS __global const uchar *maps, __global const uchar *a, ulong a_at, ulong a_panel, __global const uchar *b, ulong b_at, ulong b_panel
+
+static inline void acquire_maps(const struct source *x)
+{
+#if A_FORM != PANELS
+    acquire_map(x->maps);
+#endif
+#if B_FORM != PANELS
+    acquire_map(x->maps + 128);
+#endif
+}
+
+#if PRODUCER
+/* The engine's side: one lane keeps the ring full, through all tiles of the group. */
+static inline void produce(uint ring_at, uint full_at, uint empty_at, const struct source *x,
+                           uint n_tiles, uint n_steps, uint down, uint across)
+{
+    uint slot = 0, parity = 1; /* the first wait for an empty slice passes at once */
+    acquire_maps(x);
+    for (uint tile = get_group_id(0); tile < n_tiles; tile += get_num_groups(0)) {
+        uint2 begin = tile_begin(tile, down, across);
+        for (uint t = 0; t < n_steps; t++) {
+            barrier_wait(empty_at + 8 * slot, parity);
+            fetch(ring_at + slot * STAGE_BYTES, full_at + 8 * slot, x, begin, t * BK);
+            if (++slot == STAGES) {
+                slot = 0;
+                parity ^= 1;
+            }
+        }
+    }
+}
+#else
+struct place {
+    uint tile, step;
+    uint2 begin;
+};
+
+static inline void next_place(struct place *p, uint n_steps, uint down, uint across)
+{
+    if (++p->step == n_steps) {
+        p->tile += get_num_groups(0);
+        p->begin = tile_begin(p->tile, down, across);
+        p->step = 0;
+    }
+}
+
+static inline void refill(uint slot, uint ring_at, uint full_at, uint empty_at, const struct source *x, struct place *ahead,
+        uint n_tiles, uint n_steps, uint down, uint across)
+{
+    if (get_local_id(0) % 128 == 0 && ahead->tile < n_tiles && barrier_arrive_last(empty_at + 8 * slot))
+        fetch(ring_at + slot * STAGE_BYTES, full_at + 8 * slot, x, ahead->begin, ahead->step * BK);
+    next_place(ahead, n_steps, down, across);
+}
+#endif
+
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-gemm_sm90a(ulong m, ulong n, ulong k, __global const uchar *maps, OUT_PARAMETERS)
+gemm_sm90a(ulong m, ulong n, ulong k, SOURCE_PARAMETERS, OUT_PARAMETERS)
 {
     __local uchar ring[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
-    __local ulong full[STAGES];    /* barriers: the content of a slice has arrived */
-    __local uint n_done[STAGES];   /* warpgroups that finished with it, ever */
+    __local ulong full[STAGES];  /* barriers: the content of a slice has arrived */
+    __local ulong empty[STAGES]; /* both warpgroups are done with it */
     EACH(DECLARE)
     uint id = get_local_id(0), part = id / 128;
     uint ring_at = local_address(ring), full_at = local_address(full);
-    uint done_at = local_address(n_done);
+    uint empty_at = local_address(empty);
     uint down = (uint)((m + BM - 1) / BM), across = (uint)((n + BN - 1) / BN);
     uint n_tiles = down * across, n_steps = (uint)((k + BK - 1) / BK);
-    struct place ahead;
-    place_tile(&ahead, get_group_id(0), down, across);
+    struct source x = {maps, a + a_at, b + b_at, a_panel, b_panel};
     if (id < STAGES) {
         barrier_init(full_at + 8 * id, 1);
-        n_done[id] = 0;
+        barrier_init(empty_at + 8 * id, BM / 64);
         barrier_init_fence();
     }
-    if (id % 128 == 0) {
-        acquire_map(maps);
-        acquire_map(maps + 128);
-    }
     barrier(CLK_LOCAL_MEM_FENCE);
+#if PRODUCER
+    if (id >= WORKERS) {
+        if (id == WORKERS)
+            produce(ring_at, full_at, empty_at, &x, n_tiles, n_steps, down, across);
+        return;
+    }
+#else
+    if (id % 128 == 0)
+        acquire_maps(&x);
+    struct place ahead = {get_group_id(0), 0, tile_begin(get_group_id(0), down, across)};
     for (uint i = 0; i < STAGES; i++) {
         if (id == 0 && ahead.tile < n_tiles)
-            fetch(ring_at + i * STAGE_BYTES, full_at + 8 * i, maps, &ahead);
+            fetch(ring_at + i * STAGE_BYTES, full_at + 8 * i, &x, ahead.begin, ahead.step * BK);
         next_place(&ahead, n_steps, down, across);
     }
+#endif
     uint slot = 0, parity = 0, before = 0;
     for (uint tile = get_group_id(0); tile < n_tiles; tile += get_num_groups(0)) {
         for (uint t = 0; t < n_steps; t++) {
             barrier_wait(full_at + 8 * slot, parity);
             uint at = ring_at + slot * STAGE_BYTES;
-            ulong a = A_FIELDS | (at + part * HALF_BYTES) >> 4, b = B_FIELDS | (at + A_BYTES) >> 4;
+            ulong a_d = A_FIELDS | (at + part * HALF_BYTES) >> 4, b_d = B_FIELDS | (at + A_BYTES) >> 4;
             PTX("//WG wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
             for (uint i = 0; i < BK / 16; i++)
-                multiply(a + i * A_STEP / 16, b + i * B_STEP / 16, t + i);
+                multiply(a_d + i * A_STEP / 16, b_d + i * B_STEP / 16, t + i);
             PTX("//WG wgmma.commit_group.sync.aligned;" ::: "memory");
             PTX("//WG wgmma.wait_group.sync.aligned 1;" ::: "memory");
+#if PRODUCER
+            if (t > 0 && id % 128 == 0)
+                barrier_arrive(empty_at + 8 * before);
+#else
             if (t > 0)
-                refill(before, RING_ARGUMENTS);
+                refill(before, ring_at, full_at, empty_at, &x, &ahead, n_tiles, n_steps, down, across);
+#endif
             before = slot;
-            slot++;
-            if (slot == STAGES) {
+            if (++slot == STAGES) {
                 slot = 0;
                 parity ^= 1;
             }
         }
         PTX("//WG wgmma.wait_group.sync.aligned 0;" ::: "memory");
-        refill(before, RING_ARGUMENTS);
+#if PRODUCER
+        if (id % 128 == 0)
+            barrier_arrive(empty_at + 8 * before);
+#else
+        refill(before, ring_at, full_at, empty_at, &x, &ahead, n_tiles, n_steps, down, across);
+#endif
         uint2 begin = tile_begin(tile, down, across);
         ulong row = begin.x + part * 64 + id % 128 / 32 * 16 + id % 32 / 4;
         uint column = begin.y + id % 4 * 2;
@@ -282,15 +353,15 @@ gemm_sm90a_maps(ulong m, ulong n, ulong k, __global uchar *maps, __global const 
                 ulong a_ld, __global const ushort *b, ulong b_at, ulong b_ld)
 {
     if (get_local_id(0) == 0 && get_group_id(0) == 0) {
-#if A_ROWS
+#if A_FORM == ROWS
         MAKE_MAP(maps, a + a_at, k, m, a_ld, BK, BM, A_ENGINE)
-#else
+#elif A_FORM == COLUMNS
         MAKE_MAP(maps, a + a_at, m, k, a_ld, 64, BK, A_ENGINE)
 #endif
-#if B_ROWS
+#if B_FORM == ROWS
         MAKE_MAP(maps + 128, b + b_at, k, n, b_ld, BK, BN, B_ENGINE)
-#else
-        MAKE_MAP(maps + 128, b + b_at, n, k, b_ld, 64, BK, B_ENGINE)
+#elif B_FORM == COLUMNS
+        MAKE_MAP(maps + 128, b + b_at, n, k, b_ld, B_WIDTH, BK, B_ENGINE)
 #endif
         PTX("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
     }
