@@ -22,7 +22,6 @@ static const struct cld_option resume = {
     .help = "go on from a checkpoint, or from the newest one of a run directory"};
 static const struct cld_option print_config = {
     .name = "print-config", .help = "print every value and where it is from, then stop"};
-static const struct cld_option watch = {.name = "watch", .help = "print again at every change"};
 static const struct cld_option drafter = {
     .name = "drafter", .value = "DIR", .needed = true,
     .help = "the drafter: a checkpoint or an exported directory"};
@@ -35,8 +34,6 @@ static const struct cld_option precision = {
 static const struct cld_option attention = {
     .name = "attention", .value = "A", .names = NAMES{"sparse", "dense", NULL},
     .help = "attention back-end (default sparse)"};
-static const struct cld_option micro = {
-    .name = "micro", .help = "split the rows of a case into micro-batches of one"};
 static const struct cld_option op = {
     .name = "op", .value = "O", .help = "check only operations whose name has O in it"};
 static const struct cld_option list = {.name = "list", .help = "print the checks, run none"};
@@ -59,7 +56,6 @@ const struct cld_command cld_commands[] = {
                        "SIGINT or SIGTERM once: finish the step, write a checkpoint, end with 130. "
                        "Twice: end at once.",
                        {&set, &resume, &print_config}},
-    [CLD_CMD_STATUS] = {"status", "RUN_DIR", 1, 1, "show how far a run is", "", {&watch}},
     [CLD_CMD_EVAL] = {"eval", "CONFIG", 1, 1, "evaluate a drafter on held-out rows",
                       "Teacher-forced: loss, accuracy and accepted length.", {&drafter, &set}},
     [CLD_CMD_EXPORT] = {"export", "CHECKPOINT OUT_DIR", 2, 2,
@@ -67,8 +63,9 @@ const struct cld_command cld_commands[] = {
     [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,
                                "compare every kernel with a double-precision reference", "",
                                {&device, &precision, &attention, &op, &list, &seed}},
-    [CLD_CMD_CHECK_CASE] = {"check-case", "FILE...", 1, ANY, "run golden drafter cases", "",
-                            {&device, &precision, &attention, &micro}},
+    [CLD_CMD_CHECK_CASE] = {"check-case", "FILE...", 1, ANY, "run golden drafter cases",
+                            "Each case runs whole and again row by row, with gradients added up.",
+                            {&device, &precision, &attention}},
     [CLD_CMD_CHECK_TARGET] = {"check-target", "DIR...", 1, ANY, "run golden target cases", "",
                               {&device, &precision, &attention}},
     [CLD_CMD_CHECK_TOKENIZER] = {"check-tokenizer", "DIR FILE.jsonl", 2, 2,

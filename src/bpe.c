@@ -10,9 +10,9 @@
 #include "utf8.h"
 
 enum {
-    MAX_ID = 1 << 24,       /* of a vocabulary; also bounds what a hostile file can make us allocate */
-    CACHE_SLOTS = 1 << 16,  /* of 64 bytes: 4 MiB a thread */
-    MAYBE_BITS = 1 << 22,   /* 512 KiB, which stays in a core's cache as the table of pairs cannot */
+    MAX_ID = 1 << 24,      /* of a vocabulary; bounds what a hostile file can make us allocate */
+    CACHE_SLOTS = 1 << 16, /* of 64 bytes: 4 MiB a thread */
+    MAYBE_BITS = 1 << 22,  /* 512 KiB stay in a core's cache, the table of pairs does not */
     CACHED_BYTES = 30,
     CACHED_IDS = 8
 };

@@ -76,7 +76,7 @@ static void put_span(struct writer *w, size_t begin)
     if (!w->status)
         w->status = cld_grow(&c->spans, &c->cap_spans, c->n_spans + 1, sizeof *c->spans, w->err);
     if (!w->status)
-        c->spans[c->n_spans++] = (struct cld_span){begin, c->n_text};
+        c->spans[c->n_spans++] = (struct cld_chat_span){begin, c->n_text};
 }
 
 static struct cld_text strip_newlines(struct cld_text t, bool left, bool right)
@@ -270,8 +270,9 @@ void cld_chat_mask(const struct cld_chat *chat, const struct cld_tokens *tokens,
 
 /* ---- recognising a model's template ---- */
 
-/* SHA-256 of template texts that render as the built-in ones do, without tools: Qwen3 as of April 2025
- * and as revised in July, two plain ChatML loops (with and without a generation prompt), Llama 3. */
+/* SHA-256 of template texts that render as the built-in ones do, without tools: Qwen3 as of April
+ * 2025 and as revised in July, two plain ChatML loops (with and without a generation prompt), and
+ * Llama 3. */
 static const struct {
     const char *sha256;
     enum cld_chat_template t;

@@ -10,8 +10,8 @@
  *          once, then for each message <|start_header_id|>ROLE<|end_header_id|>\n\n, the content
  *          without white space at both ends, <|eot_id|>; roles system, user, assistant.
  *
- * Supervised are each assistant's body as rendered and its end mark (<|im_end|>, <|eot_id|>); not the
- * header, not an empty think block that the template inserted, not the newline after the end mark.
+ * Supervised are each assistant's body as rendered and its end mark (<|im_end|>, <|eot_id|>); not
+ * the header, an empty think block that the template inserted, or the newline after the end mark.
  *
  * A cld_chat belongs to one caller; everything else is pure. */
 #ifndef CLD_CHAT_H
@@ -29,13 +29,14 @@ enum cld_status cld_chat_template_named(const char *name, enum cld_chat_template
                                         struct cld_error *err);
 const char *cld_chat_template_name(enum cld_chat_template t);
 
-/* The built-in template that a model's directory declares: its chat_template (tokenizer_config.json,
- * or chat_template.jinja) must be, byte for byte, one that is known to give the same text.
- * CLD_E_USAGE otherwise, with the list of names to choose from; CLD_E_INPUT for unreadable files. */
+/* The built-in template that a model's directory declares: its chat_template
+ * (tokenizer_config.json, or chat_template.jinja) must be, byte for byte, one that is known to
+ * give the same text. CLD_E_USAGE otherwise, with the list of names to choose from; CLD_E_INPUT
+ * for unreadable files. */
 enum cld_status cld_chat_template_of(const char *model_dir, enum cld_chat_template *out,
                                      struct cld_error *err);
 
-struct cld_span {
+struct cld_chat_span {
     size_t begin, end; /* bytes of the text */
 };
 
@@ -43,7 +44,7 @@ struct cld_span {
 struct cld_chat {
     char *text;
     size_t n_text, cap_text;
-    struct cld_span *spans; /* supervised, ascending */
+    struct cld_chat_span *spans; /* supervised, ascending */
     size_t n_spans, cap_spans;
 };
 void cld_chat_release(struct cld_chat *chat);
@@ -54,7 +55,8 @@ enum cld_status cld_chat_render(enum cld_chat_template t, const struct cld_messa
                                 size_t n, struct cld_chat *out, enum cld_row_fault *fault,
                                 struct cld_error *err);
 
-/* mask[i] = 1 for tokens that begin inside a supervised span, else 0; mask has room for tokens->n. */
+/* mask[i] = 1 for tokens that begin inside a supervised span, else 0; mask has room for
+ * tokens->n. */
 void cld_chat_mask(const struct cld_chat *chat, const struct cld_tokens *tokens, uint8_t *mask);
 
 #endif

@@ -60,7 +60,7 @@ extern const struct cld_check_op cld_check_ops[]; /* ends with a NULL name */
 /* Runs the table, or one operation of it, on a device: both kernel families, on queues of their
  * own, with activations in F32 and in BF16. */
 struct cld_check_options {
-    const char *op; /* NULL: all; an unknown name is CLD_E_USAGE with the names that there are */
+    const char *op; /* only those whose name has it in it (CLD_E_USAGE: none has); NULL: all */
     bool skip[CLD_BF16 + 1]; /* by storage */
     uint64_t seed;
     const char *device; /* as on the command line, for the commands that repeat failures; or NULL */

@@ -1,4 +1,5 @@
-/* check_attention.c - attention, sparse and dense, forward and backward, against double precision. */
+/* check_attention.c - attention, sparse and dense, forward and backward, against double precision.
+ */
 #include "check_attention.h"
 
 #include <math.h>
@@ -13,7 +14,8 @@ enum kind { DRAFT, CAUSAL };
 /* What may be odd about a draft case's blocks. */
 enum { AT_START = 1, PADDING = 2, ALL_PADDING = 4, UNSORTED = 8 };
 
-/* Rows and keys. DRAFT: n_ctx context tokens in n_docs documents, and blocks. CAUSAL: n_ctx tokens. */
+/* Rows and keys. DRAFT: n_ctx context tokens in n_docs documents, and blocks. CAUSAL: n_ctx tokens.
+ */
 struct shape {
     enum kind kind;
     size_t n_ctx, n_docs, n_blocks, block_size, window;
@@ -35,7 +37,8 @@ struct work {
     struct cld_attention_mask mask;
     struct cld_buf *scratch;
     struct cld_check_tensor *q, *k, *v, *o, *lse, *d_o, *d_q, *d_k, *d_v, *visited;
-    double *want_o, *want_lse, *want_dq, *want_dk, *want_dv, *row; /* row: weights, their gradients */
+    double *want_o, *want_lse, *want_dq, *want_dk, *want_dv,
+        *row; /* row: weights, their gradients */
 };
 
 static void work_free(struct work *w)
@@ -52,7 +55,8 @@ static void work_free(struct work *w)
     free(w->row);
 }
 
-/* --- the reference ------------------------------------------------------------------------------ */
+/* --- the reference ------------------------------------------------------------------------------
+ */
 
 static bool sees(const struct cld_span *s, size_t key)
 {
@@ -121,7 +125,8 @@ static enum cld_status reference(struct work *w, struct cld_error *err)
     return CLD_OK;
 }
 
-/* --- masks -------------------------------------------------------------------------------------- */
+/* --- masks --------------------------------------------------------------------------------------
+ */
 
 static uint64_t draw(const struct cld_check *c, size_t i, uint64_t below)
 {
@@ -173,14 +178,16 @@ static enum cld_status make_spans(struct cld_check *c, struct work *w, struct cl
     if (p->kind == CAUSAL)
         cld_mask_causal(doc, p->n_ctx, w->spans);
     else
-        cld_mask_draft(blocks, p->n_blocks, p->block_size, p->n_ctx, p->window, p->causal, w->spans);
+        cld_mask_draft(blocks, p->n_blocks, p->block_size, p->n_ctx, p->window, p->causal,
+                       w->spans);
 done:
     free(blocks);
     free(doc);
     return s;
 }
 
-/* --- one case ----------------------------------------------------------------------------------- */
+/* --- one case -----------------------------------------------------------------------------------
+ */
 
 static enum cld_status make_tensors(struct cld_check *c, struct work *w, enum cld_dtype grads,
                                     double size, struct cld_error *err)
@@ -208,22 +215,22 @@ static enum cld_status plan_and_mask(struct cld_check *c, struct work *w,
                                      struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    if ((s = cld_attention_plan(c->q, backend, w->n_q, w->n_keys, w->geo.n_heads,
-                                w->geo.n_kv_heads, w->geo.head_dim, c->storage, grads, true,
-                                &w->plan, err)) ||
+    if ((s = cld_attention_plan(c->q, backend, w->n_q, w->n_keys, w->geo.n_heads, w->geo.n_kv_heads,
+                                w->geo.head_dim, c->storage, grads, true, &w->plan, err)) ||
         (s = cld_buf_create(c->q, "mask", w->plan.mask_bytes, &w->mask.buf, err)) ||
         (s = cld_buf_create(c->q, "scratch", w->plan.scratch_bytes, &w->scratch, err)))
         return s;
     return cld_attention_mask_set(c->q, &w->plan, w->spans, w->n_q, w->n_keys, &w->mask, err);
 }
 
-/* Forward and backward. Scratch is full of NaN before each: nothing may be left from a call before. */
+/* Forward and backward. Scratch is full of NaN before each: nothing may be left from a call before.
+ */
 static enum cld_status body(struct cld_check *c, void *arg, struct cld_error *err)
 {
     struct work *w = arg;
     enum cld_status s = CLD_OK;
-    const struct cld_attention a = {&w->plan, &w->mask, &w->q->t, &w->k->t, &w->v->t, &w->o->t,
-                                    &w->lse->t, &w->visited->t, w->scratch};
+    const struct cld_attention a = {&w->plan, &w->mask,   &w->q->t,       &w->k->t,  &w->v->t,
+                                    &w->o->t, &w->lse->t, &w->visited->t, w->scratch};
     if ((s = cld_buf_fill(w->scratch, 0, cld_buf_bytes(w->scratch), UINT32_MAX, err)) ||
         (s = cld_attention_forward(c->q, &a, err)) ||
         (s = cld_buf_fill(w->scratch, 0, cld_buf_bytes(w->scratch), UINT32_MAX, err)))
@@ -256,7 +263,8 @@ static enum cld_status check_case(struct cld_check *c, const struct shape *shape
 {
     struct work w = {.shape = *shape, .geo = *geo};
     enum cld_status s = CLD_OK;
-    cld_check_begin(c, "attention %s %s ctx %zu/%zu blocks %zu x %zu window %zu%s odd %d, %zu/%zu "
+    cld_check_begin(c,
+                    "attention %s %s ctx %zu/%zu blocks %zu x %zu window %zu%s odd %d, %zu/%zu "
                     "heads of %zu, grads %s, size %g",
                     backend == CLD_ATTENTION_DENSE ? "dense" : "sparse",
                     shape->kind == CAUSAL ? "causal" : "draft", shape->n_ctx, shape->n_docs,
@@ -275,7 +283,8 @@ done:
     return s;
 }
 
-/* --- the cases ---------------------------------------------------------------------------------- */
+/* --- the cases ----------------------------------------------------------------------------------
+ */
 
 static const struct shape shapes[] = {
     {CAUSAL, 1, 1, 0, 0, 0, false, 0},
@@ -289,14 +298,14 @@ static const struct shape shapes[] = {
     {CAUSAL, 64, 5, 0, 0, 0, false, 0},
     {CAUSAL, 65, 1, 0, 0, 0, false, 0},
     {CAUSAL, 131, 2, 0, 0, 0, false, 0},
-    {CAUSAL, 0, 1, 0, 0, 0, false, 0},         /* nothing at all */
-    {DRAFT, 37, 1, 0, 8, 0, false, 0},         /* keys without rows: their gradients are zeros */
-    {DRAFT, 0, 1, 1, 2, 0, false, PADDING},    /* rows without context */
+    {CAUSAL, 0, 1, 0, 0, 0, false, 0},      /* nothing at all */
+    {DRAFT, 37, 1, 0, 8, 0, false, 0},      /* keys without rows: their gradients are zeros */
+    {DRAFT, 0, 1, 1, 2, 0, false, PADDING}, /* rows without context */
     {DRAFT, 1, 1, 1, 2, 0, false, 0},
     {DRAFT, 97, 1, 11, 8, 0, false, AT_START},
     {DRAFT, 150, 4, 9, 16, 0, false, PADDING | AT_START},
     {DRAFT, 101, 2, 5, 8, 0, false, ALL_PADDING},
-    {DRAFT, 89, 1, 7, 10, 24, true, 0},        /* sliding */
+    {DRAFT, 89, 1, 7, 10, 24, true, 0}, /* sliding */
     {DRAFT, 211, 3, 9, 6, 33, false, PADDING},
     {DRAFT, 128, 1, 2, 64, 64, true, AT_START},
     {DRAFT, 71, 1, 29, 2, 2, true, 0},
@@ -305,8 +314,8 @@ static const struct shape shapes[] = {
 
 /* All shapes run with the first; the others run with those of odd[] below. */
 static const struct geometry geometries[] = {
-    {3, 1, 64},  {1, 1, 8},   {2, 2, 16}, {4, 2, 24},  {4, 1, 40}, {7, 1, 72},
-    {8, 1, 96},  {8, 2, 128}, {2, 1, 256}, {5, 1, 16},
+    {3, 1, 64}, {1, 1, 8},  {2, 2, 16},  {4, 2, 24},  {4, 1, 40},
+    {7, 1, 72}, {8, 1, 96}, {8, 2, 128}, {2, 1, 256}, {5, 1, 16},
 };
 static const size_t odd[] = {9, 10, 16, 18, 19};
 

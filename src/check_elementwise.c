@@ -134,12 +134,12 @@ static enum cld_status swiglu_backward_case(struct cld_check *c, const struct sw
 enum cld_status cld_check_swiglu(struct cld_check *c, struct cld_error *err)
 {
     static const struct swiglu_case cases[] = {
-        {0, 7, 0, 0, 1, false, false},
-        {1, 1, 0, 0, 1, false, false},
+        {0, 7, 1, 0, 1, false, false},
+        {1, 1, 7, 0, 1, false, false},
         {3, 7, 2, 1, 1, false, false},
-        {15, 16, 0, 0, 30, true, false},
+        {15, 16, 0, 0, 30, true, true},
         {17, 24, 8, 0, 1e4, false, false}, /* exp(-g) overflows and vanishes */
-        {5, 945, 0, 0, 1, false, true},
+        {5, 945, 7, 0, 1, false, false},
         {2, 8200, 8, 0, 1, false, false}, /* more than one chunk of a row */
     };
     enum cld_status s = CLD_OK;
@@ -204,13 +204,13 @@ static enum cld_status add_case(struct cld_check *c, const struct add_case *k,
 enum cld_status cld_check_add(struct cld_check *c, struct cld_error *err)
 {
     static const struct add_case cases[] = {
-        {0, 5, 0, 0, true, false, false, false, false},
-        {1, 1, 0, 0, true, false, false, false, false},
-        {15, 17, 0, 0, true, true, false, true, false},
-        {3, 7, 5, 3, false, false, false, false, true},
+        {0, 5, 3, 0, true, true, false, true, false},
+        {1, 1, 7, 0, true, true, false, true, false},
+        {15, 17, 7, 0, true, true, false, true, false},
+        {3, 7, 5, 3, false, false, false, false, false},
         {7, 24, 8, 0, false, false, true, true, false},
         {3, 4104, 0, 0, true, false, true, false, true},
-        {2, 8200, 8, 0, false, false, false, false, false},
+        {2, 8200, 8, 0, false, false, false, false, true},
     };
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < sizeof cases / sizeof *cases && !s; i++)
@@ -266,8 +266,8 @@ enum cld_status cld_check_gather(struct cld_check *c, struct cld_error *err)
 {
     enum cld_dtype t = c->storage;
     enum cld_status s;
-    if ((s = gather_case(c, 5, 0, 7, 0, 0, t, t, err)) ||
-        (s = gather_case(c, 1, 4, 1, 0, 0, t, t, err)) ||
+    if ((s = gather_case(c, 5, 0, 7, 1, 0, t, t, err)) ||
+        (s = gather_case(c, 1, 4, 1, 7, 0, t, t, err)) ||
         (s = gather_case(c, 13, 17, 7, 2, 1, t, CLD_F32, err)) ||
         (s = gather_case(c, 97, 61, 136, 8, 0, CLD_F32, t, err)))
         return s;

@@ -1,6 +1,9 @@
 /* check_ops.h - the checks of the operations in ops.h, for check_table.c: each goes through its
  * cases. References are computed in double; those of gradients are themselves compared with
- * differences of the forward reference. Thread: the queue's owner. */
+ * differences of the forward reference. Cases vary the strides: rows of odd length that padding
+ * keeps at multiples of 16 bytes, and ones that a skew or an odd stride moves off them, which takes
+ * other variants of the GPU family. Variants are few, because each costs a build. Thread: the
+ * queue's owner. */
 #ifndef CLD_CHECK_OPS_H
 #define CLD_CHECK_OPS_H
 

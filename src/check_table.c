@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_attention.h"
+#include "check_gemm.h"
 #include "check_ops.h"
 #include "file.h"
 
@@ -16,19 +18,27 @@ const struct cld_check_op cld_check_ops[] = {
     {"cross_entropy", cld_check_cross_entropy},
     {"sum_squares", cld_check_sum_squares},
     {"adamw", cld_check_adamw},
+    {"gemm", cld_check_gemm},
+    {"attention", cld_check_attention},
     {NULL, NULL},
 };
 
-static enum cld_status check_name(const char *op, struct cld_error *err)
+static bool wanted(const struct cld_check_options *options, const struct cld_check_op *o)
 {
-    char names[320] = "";
+    return !options->op || strstr(o->name, options->op);
+}
+
+static enum cld_status check_name(const struct cld_check_options *options, struct cld_error *err)
+{
+    char names[320] = "there are ";
     for (const struct cld_check_op *o = cld_check_ops; o->name; o++) {
         size_t at = strlen(names);
-        if (!op || !strcmp(op, o->name))
+        if (wanted(options, o))
             return CLD_OK;
-        snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "", o->name);
+        snprintf(names + at, sizeof names - at, "%s%s", o == cld_check_ops ? "" : ", ", o->name);
     }
-    return cld_fail(err, CLD_E_USAGE, names, "no operation '%s' to check", op);
+    return cld_fail(err, CLD_E_USAGE, names, "no operation to check has '%s' in its name",
+                    options->op);
 }
 
 /* The operations that were asked for, in one family and one storage. */
@@ -37,7 +47,7 @@ static enum cld_status check_queue(struct cld_check *c, const struct cld_check_o
 {
     enum cld_status s = CLD_OK;
     for (const struct cld_check_op *o = cld_check_ops; o->name && !s; o++) {
-        if (options->op && strcmp(options->op, o->name))
+        if (!wanted(options, o))
             continue;
         char *rerun = cld_format(
             "cldraft check-kernels%s%s --op %s --seed %llu --precision %s",
@@ -57,7 +67,7 @@ enum cld_status cld_check_device(const struct cld_device_info *device,
                                  const struct cld_check_options *options, size_t *n_passed,
                                  size_t *n_failed, struct cld_error *err)
 {
-    enum cld_status s = check_name(options->op, err);
+    enum cld_status s = check_name(options, err);
     *n_passed = *n_failed = 0;
     for (enum cld_family f = CLD_FAMILY_CPU; f <= CLD_FAMILY_GPU && !s; f++) {
         struct cld_check c = {.seed = options->seed, .out = options->out};

@@ -69,9 +69,11 @@ static void compare_rendered(struct checker *c, const char *want, size_t n)
     while (i < n && i < c->chat.n_text && want[i] == c->chat.text[i])
         i++;
     if (i < n || i < c->chat.n_text)
-        snprintf(c->why, sizeof c->why, "rendered text differs at byte %zu: \"%.*s\" instead of "
-                 "\"%.*s\"", i, (int)cld_min(c->chat.n_text - i, 40), c->chat.text + i,
-                 (int)cld_min(n - i, 40), want + i);
+        snprintf(c->why, sizeof c->why,
+                 "rendered text differs at byte %zu: \"%.*s\" instead of "
+                 "\"%.*s\"",
+                 i, (int)cld_min(c->chat.n_text - i, 40), c->chat.text + i, (int)cld_min(n - i, 40),
+                 want + i);
 }
 
 static enum cld_status check_chat(struct checker *c, const json_t *line, struct cld_error *err)
@@ -116,8 +118,8 @@ static enum cld_status check_line(struct checker *c, const char *text, size_t n,
         snprintf(c->why, sizeof c->why, "broken JSON: %s", where.text);
         return CLD_OK;
     }
-    enum cld_status s = json_object_get(line, "template") ? check_chat(c, line, err)
-                                                          : check_text(c, line, err);
+    enum cld_status s =
+        json_object_get(line, "template") ? check_chat(c, line, err) : check_text(c, line, err);
     json_decref(line);
     if (s && s != CLD_E_MEMORY) {
         snprintf(c->why, sizeof c->why, "%.500s", err->what);

@@ -128,15 +128,15 @@ static enum cld_status ce_case(struct cld_check *c, const struct ce_case *k, str
 enum cld_status cld_check_cross_entropy(struct cld_check *c, struct cld_error *err)
 {
     static const struct ce_case cases[] = {
-        {0, 11, 0, 0, 1, true, false, false},
-        {1, 1, 0, 0, 1, true, false, false},
+        {0, 11, 5, 0, 1, true, false, false},
+        {1, 1, 7, 0, 1, true, false, false},
         {15, 7, 3, 1, 1, true, false, false},
-        {40, 17, 0, 0, 1, true, false, false},
-        {3, 31, 0, 0, 1, true, false, true},
-        {23, 945, 0, 0, 3, true, true, false},
-        {23, 945, 0, 0, 3, false, false, false},
-        {31, 1024, 8, 0, 1000, true, false, false}, /* huge logits */
-        {9, 30011, 0, 0, 1, true, true, false},
+        {40, 17, 7, 0, 1, true, false, false},
+        {3, 31, 1, 0, 1, true, false, true},
+        {23, 233, 7, 0, 3, true, true, false},
+        {23, 233, 7, 0, 3, false, false, false},
+        {31, 256, 8, 0, 1000, true, false, false}, /* huge logits */
+        {9, 30011, 5, 0, 1, true, false, false},
         {9, 32768, 0, 0, 0.01, true, false, false}, /* flat distribution */
     };
     enum cld_status s = CLD_OK;

@@ -1,8 +1,11 @@
+#define _GNU_SOURCE /* memfd_create */
 #include "config.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "config_scan.h"
 #include "config_table.h"
@@ -137,6 +140,28 @@ enum cld_status cld_config_load(const char *path, const char *const *sets, size_
         s = apply_set(cfg, sets[i], err);
 done:
     cld_config_entries_free(&entries);
+    return s;
+}
+
+enum cld_status cld_config_parse(const char *text, const char *what, struct cld_config *cfg,
+                                 struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n_bytes = strlen(text);
+    char path[64];
+    memset(cfg, 0, sizeof *cfg);
+    /* The scanner reads files, so the text becomes one that exists in memory only. */
+    int fd = memfd_create("cldraft-config", MFD_CLOEXEC);
+    if (fd < 0 || write(fd, text, n_bytes) != (ssize_t)n_bytes) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory", what);
+        goto done;
+    }
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if ((s = cld_config_load(path, NULL, 0, cfg, err)))
+        cld_fail_prefix(err, "%s", what);
+done:
+    if (fd >= 0)
+        close(fd);
     return s;
 }
 

@@ -163,6 +163,9 @@ struct cld_config {
  * initialised; it is freed with cld_config_free whatever the result was. */
 enum cld_status cld_config_load(const char *path, const char *const *sets, size_t n_sets,
                                 struct cld_config *cfg, struct cld_error *err);
+/* The same from a text, such as a checkpoint's; `what` names it in messages. */
+enum cld_status cld_config_parse(const char *text, const char *what, struct cld_config *cfg,
+                                 struct cld_error *err);
 void cld_config_free(struct cld_config *cfg); /* NULL-safe; leaves an empty configuration */
 
 /* Rules between keys, and the keys that a command cannot do without. Needs no other file. */

@@ -21,6 +21,7 @@
 #include "plan.h"
 
 #define CLD_MAX_DRAFT_LAYERS 64
+#define CLD_MAX_TAPS         64
 
 struct cld_drafter_config {
     size_t n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab, n_taps;
@@ -120,6 +121,21 @@ enum cld_status cld_drafter_init(struct cld_drafter *d, uint64_t seed, double st
                                  struct cld_error *err);
 /* The parameter with this published name, or NULL. */
 struct cld_param *cld_drafter_param(struct cld_drafter *d, const char *name);
+/* A parameter's part of one of the arenas, for transfers. */
+static inline struct cld_tensor cld_param_part(const struct cld_tensor *arena,
+                                               const struct cld_param *p)
+{
+    struct cld_tensor t = *arena;
+    t.n_rows = p->n_rows;
+    t.n_cols = t.ld = p->n_cols;
+    t.offset += p->at;
+    return t;
+}
+/* The arena of master weights: the weights themselves where they are F32 or are not trained. */
+const struct cld_tensor *cld_drafter_master(const struct cld_drafter *d);
+/* The stored weight follows the master, where they are two. */
+enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
+                                  struct cld_error *err);
 /* Sets or reads one parameter, [n_rows * n_cols] float: the master (and the rounded weight). */
 enum cld_status cld_drafter_set(struct cld_drafter *d, const struct cld_param *p, const float *from,
                                 struct cld_error *err);

@@ -22,28 +22,17 @@ enum cld_status cld_drafter_prepare(struct cld_drafter *d, struct cld_error *err
     return s;
 }
 
-/* The master copy of the weights: the weights themselves where they are F32 or are not trained. */
-static const struct cld_tensor *master_of(const struct cld_drafter *d)
+const struct cld_tensor *cld_drafter_master(const struct cld_drafter *d)
 {
     return d->options.train ? &d->master : &d->weights;
 }
 
-static struct cld_tensor part_of(const struct cld_tensor *arena, const struct cld_param *p)
-{
-    struct cld_tensor t = *arena;
-    t.n_rows = p->n_rows;
-    t.n_cols = t.ld = p->n_cols;
-    t.offset += p->at;
-    return t;
-}
-
-/* The stored weight follows the master. */
-static enum cld_status round_weight(struct cld_drafter *d, const struct cld_param *p,
-                                    struct cld_error *err)
+enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
+                                  struct cld_error *err)
 {
     if (d->options.storage == CLD_F32 || !d->options.train)
         return CLD_OK;
-    struct cld_tensor master = part_of(&d->master, p);
+    struct cld_tensor master = cld_param_part(&d->master, p);
     return cld_add_tensors(d->q, &master, NULL, &p->weight, err);
 }
 
@@ -52,12 +41,12 @@ enum cld_status cld_drafter_init(struct cld_drafter *d, uint64_t seed, double st
 {
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < d->n_params && !s; i++) {
-        struct cld_tensor t = part_of(master_of(d), &d->params[i]);
+        struct cld_tensor t = cld_param_part(cld_drafter_master(d), &d->params[i]);
         uint64_t key = cld_random_u64(seed, CLD_RANDOM_INIT, 0, 0, 0);
         s = d->params[i].is_vector ? cld_fill(d->q, &t, 1.0f, err)
                                    : cld_fill_normal(d->q, &t, key, i, (float)std, err);
         if (!s)
-            s = round_weight(d, &d->params[i], err);
+            s = cld_drafter_round(d, &d->params[i], err);
     }
     if (!s && d->options.train)
         s = cld_buf_fill(d->m.buf, 0, cld_buf_bytes(d->m.buf), 0, err);
@@ -69,15 +58,15 @@ enum cld_status cld_drafter_init(struct cld_drafter *d, uint64_t seed, double st
 enum cld_status cld_drafter_set(struct cld_drafter *d, const struct cld_param *p, const float *from,
                                 struct cld_error *err)
 {
-    struct cld_tensor t = part_of(master_of(d), p);
+    struct cld_tensor t = cld_param_part(cld_drafter_master(d), p);
     enum cld_status s = cld_tensor_write(&t, 0, t.n_rows, from, err);
-    return s ? s : round_weight(d, p, err);
+    return s ? s : cld_drafter_round(d, p, err);
 }
 
 enum cld_status cld_drafter_get(const struct cld_drafter *d, const struct cld_param *p, float *to,
                                 struct cld_error *err)
 {
-    struct cld_tensor t = part_of(master_of(d), p);
+    struct cld_tensor t = cld_param_part(cld_drafter_master(d), p);
     return cld_tensor_read(&t, 0, t.n_rows, to, err);
 }
 

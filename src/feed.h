@@ -21,8 +21,8 @@ enum cld_status cld_feed_mask_token(const struct cld_feed *f, int64_t *id, struc
 /* SHA-256 of tokenizer.json, "" where none was read. */
 const char *cld_feed_tokenizer_hash(const struct cld_feed *f);
 
-/* Reads the rows of the training set (if `train`) and of the held-out set (if there is one); says on
- * stderr how many were taken and why others were not. Ids must be below `vocab`. CLD_E_INPUT if a set
+/* Reads the rows of the training set (if `train`) and of the held-out set (if there is one); the
+ * dataset says on stderr how many were taken and why others were not. Ids must be below `vocab`. CLD_E_INPUT if a set
  * that is asked for has no usable row. */
 enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, struct cld_error *err);
 

@@ -1,8 +1,8 @@
 /* messages.h - the conversation of a data row: a JSON array of messages, checked.
  *
  * Two spellings: {"role", "content"} and ShareGPT's {"from", "value"} (human and user, gpt and
- * assistant, system, tool). Keys that would change what a template writes are refused by name; other
- * keys (ids, time stamps) say nothing to a template and are passed over, as templates do.
+ * assistant, system, tool). Keys that would change what a template writes are refused by name;
+ * other keys (ids, time stamps) say nothing to a template and are passed over, as templates do.
  * Strings are borrowed from the JSON document. Any thread. */
 #ifndef CLD_MESSAGES_H
 #define CLD_MESSAGES_H
@@ -33,7 +33,7 @@ enum cld_row_fault {
     CLD_ROW_BAD_JSON,
     CLD_ROW_BAD_SHAPE,    /* missing or contradictory keys, wrong types, no message */
     CLD_ROW_UNKNOWN_ROLE,
-    CLD_ROW_UNSUPPORTED,  /* tool calls, content that is no string, a role the template lacks, ... */
+    CLD_ROW_UNSUPPORTED,  /* tool calls, content that is no string, a role without a place, ... */
     CLD_ROW_UNSUPERVISED, /* no two consecutive supervised tokens */
     CLD_ROW_CUT_PROMPT,   /* the same, because max_length cut the row before its answer */
     CLD_N_ROW_FAULTS

@@ -83,8 +83,8 @@ static unsigned combining_class(int32_t c)
     return (unsigned)utf8proc_get_property(c)->combining_class & 0xff;
 }
 
-/* Puts points[0..n), all combining marks, into the canonical order: a stable sort by class. Counting
- * keeps it linear, however many marks a hostile text piles up. */
+/* Puts points[0..n), all combining marks, into the canonical order: a stable sort by class.
+ * Counting keeps it linear, however many marks a hostile text piles up. */
 static enum cld_status order_marks(struct cld_nfc *b, int32_t *points, size_t n,
                                    struct cld_error *err)
 {
@@ -209,8 +209,8 @@ static enum cld_status put_points(struct cld_nfc *b, size_t n_points, size_t beg
     return CLD_OK;
 }
 
-/* Work goes by runs: an ASCII character (which may take on marks, but never joins what stands before
- * it) and the other characters up to the next ASCII one. */
+/* Work goes by runs: an ASCII character (which may take on marks, but never joins what stands
+ * before it) and the other characters up to the next ASCII one. */
 enum cld_status cld_nfc_run(struct cld_nfc *b, const char *text, size_t n, const char **out,
                             size_t *n_out, const size_t **from, struct cld_error *err)
 {

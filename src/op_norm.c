@@ -98,11 +98,12 @@ static void rope_options(const struct cld_queue *q, const struct cld_operand *o,
                          size_t local, size_t half, bool norm, char options[cld_options_bytes])
 {
     char extra[64];
-    snprintf(extra, sizeof extra, "-DHALF=%zu -DNORM=%d", half, norm);
+    snprintf(extra, sizeof extra, "-DNORM=%d%s", norm,
+             local > 1 && half % 8 ? " -DODD_HALF=1" : "");
     cld_row_options(q, o, n, local, extra, options);
 }
 
-/* Items (heads of rows) that a group works on at a time: SLOTS of cl/qknorm_rope.cl. */
+/* Items (heads of rows) that a group works on at a time: n_slots of cl/qknorm_rope.cl. */
 static size_t rope_slots(size_t local, size_t half)
 {
     return local > 1 ? local / cld_div_up(half, 8) : 1;
@@ -141,8 +142,8 @@ enum cld_status cld_qknorm_rope_forward(struct cld_queue *q, const struct cld_te
         q, (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_forward", options, local}),
         cld_div_up(cld_mul(x->n_rows, n_heads), rope_slots(local, head_dim / 2)), err,
         CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(positions), CLD_MATRIX(table), CLD_MATRIX(y),
-        CLD_MATRIX(rstd), CLD_U64(x->n_rows), CLD_I32(n_heads), CLD_U64(table->n_rows),
-        CLD_FLOAT(eps));
+        CLD_MATRIX(rstd), CLD_U64(x->n_rows), CLD_I32(n_heads), CLD_I32(head_dim / 2),
+        CLD_U64(table->n_rows), CLD_FLOAT(eps));
 }
 
 enum cld_status cld_qknorm_rope_backward(struct cld_queue *q, const struct cld_tensor *x,
@@ -177,7 +178,7 @@ enum cld_status cld_qknorm_rope_backward(struct cld_queue *q, const struct cld_t
              (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_backward", options, local}),
              n_parts, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(positions), CLD_MATRIX(table),
              CLD_MATRIX(rstd), CLD_MATRIX(dy), CLD_MATRIX(dx), CLD_BUF(scratch), CLD_U64(n_parts),
-             CLD_U64(dy->n_rows), CLD_I32(n_heads), CLD_U64(table->n_rows))))
+             CLD_U64(dy->n_rows), CLD_I32(n_heads), CLD_I32(head_dim / 2), CLD_U64(table->n_rows))))
         return s;
     return w ? add_parts(q, scratch, n_parts, dw, err) : CLD_OK;
 }

@@ -1,7 +1,9 @@
-/* pretokenize.h - the pre_tokenizer of a tokenizer file: cuts a text into the words that BPE merges.
+/* pretokenize.h - the pre_tokenizer of a tokenizer file: cuts a text into the words that BPE
+ * merges.
  *
- * Supported: ByteLevel, alone or last in a Sequence after any number of Split and Digits. The rules
- * are immutable and shared by all threads; the matcher and the scratch text belong to one thread. */
+ * Supported: ByteLevel, alone or last in a Sequence after any number of Split and Digits. The
+ * rules are immutable and shared by all threads; the matcher and the scratch text belong to one
+ * thread. */
 #ifndef CLD_PRETOKENIZE_H
 #define CLD_PRETOKENIZE_H
 

@@ -198,7 +198,7 @@ static enum cld_status get_program(struct cld_queue *q, const struct cld_kernel_
     char ptx[48];
     enum cld_status s = CLD_OK;
     struct cld_program *p = NULL;
-    char *options = cld_format("-cl-std=CL1.2 -DCLD_CPU=%d %s", q->device.class == CLD_CLASS_CPU,
+    char *options = cld_format("-cl-std=CL1.2 -w -DCLD_CPU=%d %s", q->device.class == CLD_CLASS_CPU,
                                spec->options ? spec->options : "");
     describe_change(change, ptx, sizeof ptx);
     char *key = cld_format("%s %s%s", spec->file, options, ptx);

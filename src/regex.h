@@ -15,7 +15,8 @@
 struct cld_regex;
 struct cld_matcher;
 
-/* CLD_E_INPUT: malformed, unsupported (the message names the construct), or able to match nothing. */
+/* CLD_E_INPUT: malformed, unsupported (the message names the construct), or able to match
+ * nothing. */
 enum cld_status cld_regex_new(const char *pattern, size_t n_bytes, struct cld_regex **out,
                               struct cld_error *err);
 /* A pattern that matches exactly this text. */

@@ -66,9 +66,10 @@ static enum cld_status resolve_layers(const struct cld_config *cfg, struct cld_d
 static enum cld_status hash_config(const char *dir, struct cld_setup *s, struct cld_error *err)
 {
     char *path = cld_format("%s/config.json", dir);
+    uint64_t n_bytes = 0;
     if (!path)
         return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", dir);
-    enum cld_status status = cld_sha256_file(path, s->target_hash, NULL, err);
+    enum cld_status status = cld_sha256_file(path, s->target_hash, &n_bytes, err);
     free(path);
     return status;
 }
@@ -115,6 +116,17 @@ enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
     s->rules = (struct cld_batch_rules){s->drafter.block_size, s->drafter.mask_token,
                                         cfg->train.gamma, cfg->train.stop_at_gap};
     return cld_drafter_config_check(&s->drafter, err);
+}
+
+enum cld_status cld_setup_same_taps(const struct cld_setup *s, const int *taps, const char *path,
+                                    struct cld_error *err)
+{
+    for (size_t i = 0; i < s->n_taps; i++)
+        if (taps[i] != s->taps[i])
+            return cld_fail(err, CLD_E_INPUT, "set target.taps to the drafter's",
+                            "%s taps layer %d where this run taps layer %d", path, taps[i],
+                            s->taps[i]);
+    return CLD_OK;
 }
 
 enum cld_status cld_setup_device(const struct cld_config *cfg, const char **spec,

@@ -8,8 +8,6 @@
 #include "drafter.h"
 #include "model_config.h"
 
-#define CLD_MAX_TAPS 64
-
 struct cld_setup {
     struct cld_model_config target;
     struct cld_drafter_config drafter;
@@ -28,6 +26,10 @@ enum cld_status cld_auto_taps(size_t n_target_layers, size_t n_taps, int *taps,
  * caller where the configuration names a token by its text. CLD_E_USAGE, CLD_E_INPUT. */
 enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
                                struct cld_setup *out, struct cld_error *err);
+
+/* CLD_E_INPUT with both layers if a drafter read from `path` taps others than this run. */
+enum cld_status cld_setup_same_taps(const struct cld_setup *s, const int *taps, const char *path,
+                                    struct cld_error *err);
 
 /* The device that runs target and drafter: what devices.targets and devices.drafters both name, or
  * the one that is given; NULL means the default. CLD_E_USAGE if they ask for more than one. */

@@ -23,7 +23,7 @@ struct cld_tokenizer {
     size_t n_added, n_tokens;
     int32_t max_id;
     struct cld_added_set *in_text, *in_normalised; /* where they are looked for */
-    int32_t before[MAX_SPECIAL], after[MAX_SPECIAL]; /* what the post_processor puts around a text */
+    int32_t before[MAX_SPECIAL], after[MAX_SPECIAL]; /* of the post_processor, around a text */
     size_t n_before, n_after;
 };
 

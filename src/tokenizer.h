@@ -1,12 +1,13 @@
 /* tokenizer.h - text to token ids and back, as a Hugging Face tokenizer.json defines it.
  *
- * Byte-level BPE: normaliser NFC or none; pre_tokenizer ByteLevel, alone or after Split and Digits;
- * added tokens; merges as strings or pairs, ignore_merges; post_processor TemplateProcessing,
- * ByteLevel or a Sequence of them. Anything else in the file is refused by name, never ignored.
+ * Byte-level BPE: normaliser NFC or none; pre_tokenizer ByteLevel, alone or after Split and
+ * Digits; added tokens; merges as strings or pairs, ignore_merges; post_processor
+ * TemplateProcessing, ByteLevel or a Sequence of them. Anything else in the file is refused by
+ * name, never ignored.
  *
- * Threads: a cld_tokenizer is immutable once loaded and shared by all threads. A cld_encoder (word
- * cache and scratch memory, about 5 MB) belongs to one thread; make one a thread. The tokenizer must
- * outlive its encoders. */
+ * Threads: a cld_tokenizer is immutable once loaded and shared by all threads. A cld_encoder
+ * (word cache and scratch memory, about 5 MB) belongs to one thread; make one a thread. The
+ * tokenizer must outlive its encoders. */
 #ifndef CLD_TOKENIZER_H
 #define CLD_TOKENIZER_H
 
@@ -24,8 +25,8 @@ enum cld_status cld_tokenizer_load(const char *path, struct cld_tokenizer **out,
                                    struct cld_error *err);
 void cld_tokenizer_free(struct cld_tokenizer *t);
 
-/* Tokens that the file defines, added ones included, and the largest of their ids. An embedding needs
- * more rows than the largest id; how many it has is for the model's config to say. */
+/* Tokens that the file defines, added ones included, and the largest of their ids. An embedding
+ * needs more rows than the largest id; how many it has is for the model's config to say. */
 size_t cld_tokenizer_n_tokens(const struct cld_tokenizer *t);
 int32_t cld_tokenizer_max_id(const struct cld_tokenizer *t);
 

@@ -9,7 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Decodes one character of s[0..n). Returns its bytes (1 to 4), or 0 if it is malformed or n is 0. */
+/* Decodes one character of s[0..n). Returns its bytes (1 to 4), or 0 if it is malformed or n is
+ * 0. */
 static inline size_t cld_utf8_get(const char *s, size_t n, uint32_t *cp)
 {
     const unsigned char *p = (const unsigned char *)s;

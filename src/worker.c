@@ -147,13 +147,13 @@ enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
     struct cld_score score = {0};
     bool train = w->drafter.options.train, skipped = false;
     double norm = 0;
-    if ((s = largest_batch(w, &b, err)) || (s = cld_worker_features(w, &b, err)) ||
+    if ((train && (s = cld_drafter_init(&w->drafter, 0, w->cfg->drafter.init_std, err))) ||
+        (s = largest_batch(w, &b, err)) || (s = cld_worker_features(w, &b, err)) ||
         (s = cld_drafter_forward(&w->drafter, &b, err)) ||
         (s = cld_drafter_loss(&w->drafter, &b, 0, false, &score, err)) ||
         (train && ((s = cld_drafter_loss(&w->drafter, &b, 0, true, &score, err)) ||
                    (s = cld_drafter_backward(&w->drafter, &b, err)))))
         goto done;
-    /* Zero gradients and moments, rate 0: AdamW then writes back what it read. */
     if (train && ((s = cld_buf_fill(w->drafter.grads.buf, 0, cld_buf_bytes(w->drafter.grads.buf), 0,
                                     err)) ||
                   (s = cld_worker_optimize(w, 0, 1, &norm, &skipped, err))))

@@ -56,7 +56,7 @@ static void test_accepts(void **state)
     assert_int_equal(cld_args_log_level(a, CLD_LOG_ERROR), CLD_LOG_DEBUG);
     cld_args_free(a);
 
-    char cases[] = "check-case --precision bf16 --micro a -- --b -";
+    char cases[] = "check-case --precision bf16 a -- --b -";
     assert_int_equal(parse(cases, &a, &err), CLD_OK);
     assert_int_equal(cld_args_n(a), 3);
     assert_string_equal(cld_args_at(a, 1), "--b");

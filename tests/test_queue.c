@@ -72,8 +72,8 @@ static void sealed_queue_refuses_what_the_warm_up_left_out(void **state)
     struct cld_queue *q = open_queue(0);
     struct cld_kernel *k = NULL, *again = NULL;
     struct cld_buf *b = NULL;
-    struct cld_kernel_spec spec = {"fill.cl", "fill", "-DX=f32", 1};
-    struct cld_kernel_spec other = {"fill.cl", "fill", "-DX=bf16", 1};
+    struct cld_kernel_spec spec = {"fill.cl", "fill", "-DT=f32", 1};
+    struct cld_kernel_spec other = {"fill.cl", "fill", "-DT=bf16", 1};
     if (cld_kernel_get(q, &spec, &k, &err))
         fail_msg("%s", err.what);
     assert_int_equal(cld_queue_counts(q).n_builds, 1);
@@ -81,7 +81,7 @@ static void sealed_queue_refuses_what_the_warm_up_left_out(void **state)
     assert_int_equal(cld_kernel_get(q, &spec, &again, &err), CLD_OK);
     assert_ptr_equal(k, again);
     assert_int_equal(cld_kernel_get(q, &other, &again, &err), CLD_E_DEVICE);
-    assert_non_null(strstr(err.what, "-DX=bf16"));
+    assert_non_null(strstr(err.what, "-DT=bf16"));
     assert_int_equal(cld_buf_create(q, "late", 4, &b, &err), CLD_E_INTERNAL);
     assert_non_null(strstr(err.what, "late"));
     assert_int_equal(cld_queue_counts(q).n_builds, 1);
@@ -96,8 +96,8 @@ static void broken_builds_and_names_are_errors(void **state)
     struct cld_queue *q = open_queue(0);
     struct cld_kernel *k = NULL;
     struct cld_kernel_spec no_file = {"nothing.cl", "x", "", 1};
-    struct cld_kernel_spec no_kernel = {"fill.cl", "nothing", "-DX=f32", 1};
-    struct cld_kernel_spec no_build = {"fill.cl", "fill", "-DX=nonsense", 1};
+    struct cld_kernel_spec no_kernel = {"fill.cl", "nothing", "-DT=f32", 1};
+    struct cld_kernel_spec no_build = {"fill.cl", "fill", "-DT=nonsense", 1};
     assert_int_equal(cld_kernel_get(q, &no_file, &k, &err), CLD_E_INTERNAL);
     assert_int_equal(cld_kernel_get(q, &no_kernel, &k, &err), CLD_E_DEVICE);
     assert_int_equal(cld_kernel_get(q, &no_build, &k, &err), CLD_E_DEVICE);

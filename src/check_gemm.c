@@ -1,0 +1,154 @@
+#include "check_gemm.h"
+
+#include <stdlib.h>
+
+#include "op_gemm.h"
+#include "size.h"
+
+enum residual { no_residual, other_residual, same_residual };
+
+struct product {
+    enum cld_gemm_kind kind;
+    enum cld_gemm_backend backend;
+    size_t m, n, k;
+    enum cld_dtype a, b, c, r;
+    bool bias;
+    enum residual residual;
+    size_t pad, skew; /* of every tensor, see struct cld_check */
+};
+
+static const char *const kind_names[] = {"NT", "NN", "TN"};
+
+/* The tensors of a case, for the body that cld_check_twice runs. */
+struct operands {
+    struct cld_gemm g;
+    struct cld_buf *scratch;
+};
+
+static enum cld_status body(struct cld_check *c, void *arg, struct cld_error *err)
+{
+    struct operands *o = arg;
+    return cld_gemm(c->q, &o->g, o->scratch, err);
+}
+
+static double at(const struct cld_check_tensor *t, size_t row, size_t column)
+{
+    return t->value[row * t->t.n_cols + column];
+}
+
+/* want [m, n] in double. `start` is R or NULL. */
+static void reference(const struct product *p, const struct cld_check_tensor *a,
+                      const struct cld_check_tensor *b, const struct cld_check_tensor *bias,
+                      const struct cld_check_tensor *start, double *want)
+{
+    for (size_t i = 0; i < p->m; i++)
+        for (size_t j = 0; j < p->n; j++) {
+            double sum = (bias ? at(bias, 0, j) : 0) + (start ? at(start, i, j) : 0);
+            for (size_t l = 0; l < p->k; l++)
+                sum += (p->kind == CLD_GEMM_TN ? at(a, l, i) : at(a, i, l)) *
+                       (p->kind == CLD_GEMM_NT ? at(b, j, l) : at(b, l, j));
+            want[i * p->n + j] = sum;
+        }
+}
+
+static enum cld_status check_product(struct cld_check *c, const struct product *p,
+                                     struct cld_error *err)
+{
+    static const char *const residual_names[] = {"", " +R", " +=C"};
+    enum cld_status s = CLD_OK;
+    struct cld_check_tensor *a, *b, *out, *bias = NULL, *r = NULL;
+    struct operands o = {.scratch = NULL};
+    double *want = NULL;
+    bool tn = p->kind == CLD_GEMM_TN, nt = p->kind == CLD_GEMM_NT;
+    cld_check_begin(c, "gemm%s %s %zux%zux%zu %s*%s->%s%s%s ld+%zu at+%zu",
+                    p->backend == CLD_GEMM_CLBLAST ? " clblast" : "", kind_names[p->kind], p->m,
+                    p->n, p->k, cld_dtype_name(p->a), cld_dtype_name(p->b), cld_dtype_name(p->c),
+                    p->bias ? " +bias" : "", residual_names[p->residual], p->pad, p->skew);
+    c->pad = p->pad;
+    c->skew = p->skew;
+    if ((s = cld_check_input(c, "a", p->a, tn ? p->k : p->m, tn ? p->m : p->k, 1, &a, err)) ||
+        (s = cld_check_input(c, "b", p->b, nt ? p->n : p->k, nt ? p->k : p->n, 1, &b, err)))
+        goto done;
+    if (p->bias && (s = cld_check_input(c, "bias", p->r, 1, p->n, 3, &bias, err)))
+        goto done;
+    if (p->residual == other_residual &&
+        (s = cld_check_input(c, "r", p->r, p->m, p->n, 3, &r, err)))
+        goto done;
+    if (p->residual == same_residual) {
+        if ((s = cld_check_input(c, "c", p->c, p->m, p->n, 3, &out, err)))
+            goto done;
+        out->output = true;
+        r = out;
+    } else if ((s = cld_check_output(c, "c", p->c, p->m, p->n, &out, err))) {
+        goto done;
+    }
+    o.g = (struct cld_gemm){p->kind, p->backend, &a->t, &b->t, &out->t, bias ? &bias->t : NULL,
+                            r ? &r->t : NULL};
+    if ((s = cld_buf_create(c->q, "scratch", cld_gemm_scratch_bytes(c->q, &o.g), &o.scratch, err)))
+        goto done;
+    if (!(want = malloc(cld_mul(cld_mul(p->m, p->n) + 1, sizeof *want)))) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for a reference of %zu x %zu", p->m, p->n);
+        goto done;
+    }
+    reference(p, a, b, bias, r, want);
+    if (!(s = cld_check_twice(c, body, &o, err)))
+        s = cld_check_compare(c, out, want, p->c == CLD_BF16 ? 4e-3 : 1e-5, err);
+    if (!s)
+        cld_check_end(c);
+done:
+    cld_buf_free(o.scratch);
+    free(want);
+    return s;
+}
+
+/* Around the blocks and tiles of both families (6x16, 12x32, 64x64, 128x128), primes, empty sums,
+ * one and long k. m or n may be 0: then nothing happens. */
+static const size_t shapes[][3] = {
+    {0, 5, 7},       {5, 0, 7},       {1, 1, 0},       {3, 37, 0},      {1, 1, 1},
+    {5, 15, 1},      {6, 16, 2},      {7, 17, 3},      {11, 31, 15},    {12, 32, 16},
+    {13, 33, 17},    {23, 47, 5},     {63, 65, 31},    {64, 64, 64},    {65, 63, 33},
+    {127, 129, 97},  {128, 128, 128}, {129, 127, 129}, {1, 945, 192},   {257, 1, 67},
+    {1, 17, 3001},   {5, 37, 1543},   {64, 72, 2048},  {193, 257, 769}, {2047, 2049, 9},
+};
+
+enum { n_shapes = sizeof shapes / sizeof *shapes };
+
+/* One product of each kind for every shape; what else varies goes round with the shape, so that each
+ * meets many of them without a product of all lists. */
+static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend backend,
+                                    size_t n, struct cld_error *err)
+{
+    enum cld_dtype other = c->storage;
+    for (size_t i = 0; i < n; i++)
+        for (int kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN; kind++)
+            for (int round = 0; round < 2; round++) {
+                size_t turn = i + (size_t)kind + 3 * (size_t)round;
+                struct product p = {
+                    .kind = (enum cld_gemm_kind)kind,
+                    .backend = backend,
+                    .m = shapes[i][0],
+                    .n = shapes[i][1],
+                    .k = shapes[i][2],
+                    .a = turn % 3 == 1 ? CLD_F32 : other,
+                    .b = turn % 3 == 2 ? CLD_F32 : other,
+                    .c = turn % 3 == 2 ? CLD_F32 : other,
+                    .r = other,
+                    .bias = round && turn % 2,
+                    .residual = round ? (enum residual)(turn / 2 % 3) : no_residual,
+                    .pad = round ? 4 * (turn % 2) + turn % 5 : 0,
+                    .skew = round ? 4 * (turn % 5) + turn % 2 : 0,
+                };
+                enum cld_status s = check_product(c, &p, err);
+                if (s)
+                    return s;
+            }
+    return CLD_OK;
+}
+
+enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err)
+{
+    enum cld_status s = check_shapes(c, CLD_GEMM_PORTABLE, n_shapes, err);
+    if (!s && c->storage == CLD_F32)
+        s = check_shapes(c, CLD_GEMM_CLBLAST, n_shapes - 1, err);
+    return s;
+}

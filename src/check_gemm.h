@@ -1,0 +1,11 @@
+/* check_gemm.h - the check of matrix products (see check.h). Thread: the queue's owner. */
+#ifndef CLD_CHECK_GEMM_H
+#define CLD_CHECK_GEMM_H
+
+#include "check.h"
+
+/* Every kind over odd shapes, storages, leading dimensions, offsets, bias and residual, with the
+ * portable back-end of the queue's family and, in F32, with CLBlast. */
+enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err);
+
+#endif

@@ -1,0 +1,164 @@
+#include "checkpoint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckptdir.h"
+#include "file.h"
+#include "log.h"
+#include "manifest.h"
+#include "size.h"
+
+/* Room for headers, config.json, state.json and the manifest. */
+static const size_t small_files_bytes = (size_t)4 << 20;
+
+enum { N_OPTIMIZER = 3 };
+
+static void optimizer_parts(const struct cld_drafter *d, struct cld_drafter_part parts[N_OPTIMIZER])
+{
+    const unsigned exact = CLD_DTYPE_BIT(CLD_F32);
+    parts[0] = (struct cld_drafter_part){"master.", cld_drafter_master(d), CLD_F32, exact};
+    parts[1] = (struct cld_drafter_part){"m.", &d->m, CLD_F32, exact};
+    parts[2] = (struct cld_drafter_part){"v.", &d->v, CLD_F32, exact};
+}
+
+static enum cld_status check_trains(const struct cld_drafter *d, struct cld_error *err)
+{
+    return d->options.train ? CLD_OK
+                            : cld_fail(err, CLD_E_INTERNAL, "",
+                                       "a checkpoint needs a drafter with optimizer state");
+}
+
+size_t cld_checkpoint_bytes(const struct cld_drafter *d)
+{
+    size_t elem_bytes = sizeof(uint16_t) + N_OPTIMIZER * sizeof(float);
+    return cld_add(cld_mul(d->n_elems, elem_bytes), small_files_bytes);
+}
+
+/* All files of a checkpoint but the manifest. */
+static enum cld_status write_files(const char *dir, const struct cld_drafter *d,
+                                   const struct cld_drafter_file *f,
+                                   const struct cld_train_state *st, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_drafter_part parts[N_OPTIMIZER];
+    char *weights = cld_format("%s/drafter.safetensors", dir);
+    char *optimizer = cld_format("%s/optimizer.safetensors", dir);
+    char *state = cld_format("%s/state.json", dir), *text = NULL;
+    optimizer_parts(d, parts);
+    if (!weights || !optimizer || !state) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", dir);
+        goto done;
+    }
+    if ((s = cld_drafter_write(d, weights, err)) ||
+        (s = cld_drafter_write_parts(d, optimizer, parts, N_OPTIMIZER, err)) ||
+        (s = cld_drafter_config_write(dir, f, err)) || (s = cld_train_state_text(st, &text, err)))
+        goto done;
+    s = cld_file_write(state, text, strlen(text), err);
+done:
+    free(weights);
+    free(optimizer);
+    free(state);
+    free(text);
+    return s;
+}
+
+enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d,
+                                    const struct cld_drafter_file *f,
+                                    const struct cld_train_state *st, size_t keep,
+                                    struct cld_error *err)
+{
+    struct cld_ckptdir *c = NULL;
+    struct cld_error why = CLD_ERROR_INIT;
+    char name[32];
+    snprintf(name, sizeof name, "step-%" PRId64, st->step);
+    enum cld_status s = check_trains(d, err);
+    if (s || (s = cld_ckptdir_begin(dir, name, cld_checkpoint_bytes(d), &c, err)))
+        return s;
+    if ((s = write_files(cld_ckptdir_path(c), d, f, st, err))) {
+        cld_ckptdir_abort(c);
+        return s;
+    }
+    if ((s = cld_ckptdir_commit(c, err)))
+        return s;
+    if (st->best_step == st->step && (s = cld_ckptdir_mark_best(dir, st->step, err)))
+        return s;
+    if (cld_ckptdir_prune(dir, keep, st->best_step, &why))
+        cld_warn("older checkpoints stay: %s", why.what);
+    return CLD_OK;
+}
+
+static bool has_file(const char *dir, const char *name)
+{
+    char *path = cld_format("%s/%s", dir, name);
+    bool has = path && cld_file_exists(path);
+    free(path);
+    return has;
+}
+
+enum cld_status cld_checkpoint_find(const char *path, bool set_bad_aside, char **resolved,
+                                    struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    int64_t step;
+    char *parent = NULL;
+    *resolved = NULL;
+    if (has_file(path, "state.json") && has_file(path, "optimizer.safetensors")) {
+        if ((s = cld_manifest_verify(path, err)))
+            goto done;
+        if (!(*resolved = cld_format("%s", path)))
+            s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", path);
+        goto done;
+    }
+    parent = cld_format("%s/checkpoints", path);
+    if (!parent) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", path);
+        goto done;
+    }
+    s = cld_ckptdir_latest(cld_dir_exists(parent) ? parent : path, set_bad_aside, resolved, &step,
+                           err);
+    if (!s && !*resolved)
+        s = cld_fail(err, CLD_E_INPUT,
+                     "name a checkpoint (step-N), a run directory or its checkpoints directory",
+                     "%s: there is no whole checkpoint", path);
+done:
+    free(parent);
+    return s;
+}
+
+enum cld_status cld_checkpoint_state(const char *resolved, struct cld_train_state *st,
+                                     struct cld_error *err)
+{
+    char *path = cld_format("%s/state.json", resolved);
+    if (!path) {
+        memset(st, 0, sizeof *st);
+        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", resolved);
+    }
+    enum cld_status s = cld_train_state_read(path, st, err);
+    free(path);
+    return s;
+}
+
+enum cld_status cld_checkpoint_load(const char *resolved, struct cld_drafter *d,
+                                    struct cld_error *err)
+{
+    struct cld_drafter_part parts[N_OPTIMIZER];
+    struct cld_drafter_file f;
+    char *path = cld_format("%s/optimizer.safetensors", resolved);
+    enum cld_status s = CLD_OK;
+    if (!path)
+        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", resolved);
+    if ((s = check_trains(d, err)) || (s = cld_drafter_config_read(resolved, &f, err)) ||
+        (s = cld_drafter_config_same(&d->config, &f.config, resolved, err)))
+        goto done;
+    optimizer_parts(d, parts);
+    if ((s = cld_drafter_read_parts(d, path, parts, N_OPTIMIZER, err)))
+        goto done;
+    for (size_t i = 0; i < d->n_params && !s; i++)
+        s = cld_drafter_round(d, &d->params[i], err);
+done:
+    free(path);
+    return s;
+}

@@ -1,0 +1,214 @@
+#include "feed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataset.h"
+#include "file.h"
+#include "log.h"
+#include "sampler.h"
+#include "sha256.h"
+#include "size.h"
+
+struct cld_feed {
+    const struct cld_config *cfg;
+    struct cld_tokenizer *tokenizer; /* NULL: no text is read */
+    char tokenizer_hash[CLD_SHA256_HEX_BYTES];
+    struct cld_dataset *train, *heldout;
+    struct cld_sampler *sampler;
+    struct cld_document *docs; /* of the last call */
+    int32_t *anchors;
+    size_t n_docs, cap_docs, n_anchors, cap_anchors;
+};
+
+static bool reads_text(const struct cld_config *cfg)
+{
+    return (!cfg->data.synthetic.n && cfg->data.train) || cfg->data.heldout ||
+           (cfg->drafter.mask_token && cld_config_mask_id(cfg) < 0);
+}
+
+enum cld_status cld_feed_open(const struct cld_config *cfg, struct cld_feed **out,
+                              struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    char *path = cld_format("%s/tokenizer.json", cfg->target.dir);
+    struct cld_feed *f = calloc(1, sizeof *f);
+    uint64_t n_bytes = 0;
+    *out = NULL;
+    if (!f || !path) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for the data");
+        goto done;
+    }
+    f->cfg = cfg;
+    if (reads_text(cfg) && ((s = cld_tokenizer_load(path, &f->tokenizer, err)) ||
+                            (s = cld_sha256_file(path, f->tokenizer_hash, &n_bytes, err))))
+        goto done;
+    *out = f;
+    f = NULL;
+done:
+    cld_feed_close(f);
+    free(path);
+    return s;
+}
+
+void cld_feed_close(struct cld_feed *f)
+{
+    if (!f)
+        return;
+    cld_sampler_free(f->sampler);
+    cld_dataset_free(f->train);
+    cld_dataset_free(f->heldout);
+    cld_tokenizer_free(f->tokenizer);
+    free(f->docs);
+    free(f->anchors);
+    free(f);
+}
+
+enum cld_status cld_feed_mask_token(const struct cld_feed *f, int64_t *id, struct cld_error *err)
+{
+    *id = cld_config_mask_id(f->cfg);
+    if (*id >= 0)
+        return CLD_OK;
+    *id = f->tokenizer ? cld_tokenizer_find(f->tokenizer, f->cfg->drafter.mask_token) : -1;
+    if (*id < 0)
+        return cld_fail(err, CLD_E_USAGE, "give a token of the target's tokenizer.json, or its id",
+                        "drafter.mask_token: the tokenizer has no token '%s'",
+                        f->cfg->drafter.mask_token);
+    return CLD_OK;
+}
+
+const char *cld_feed_tokenizer_hash(const struct cld_feed *f)
+{
+    return f->tokenizer_hash;
+}
+
+static enum cld_status choose_template(const struct cld_config *cfg, enum cld_chat_template *out,
+                                       struct cld_error *err)
+{
+    switch (cfg->data.template) {
+    case CLD_TEMPLATE_NONE: return cld_chat_template_of(cfg->target.dir, out, err);
+    case CLD_TEMPLATE_CHATML: *out = CLD_CHAT_CHATML; break;
+    case CLD_TEMPLATE_QWEN3: *out = CLD_CHAT_QWEN3; break;
+    case CLD_TEMPLATE_LLAMA3: *out = CLD_CHAT_LLAMA3; break;
+    }
+    return CLD_OK;
+}
+
+static enum cld_status load_set(struct cld_feed *f, const char *path, size_t vocab,
+                                 struct cld_dataset **out, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_dataset_options options = {.tokenizer = f->tokenizer,
+                                          .max_length = f->cfg->data.max_length,
+                                          .n_vocab = vocab,
+                                          .bad_row_fatal = f->cfg->data.bad_row ==
+                                                           CLD_BAD_ROW_FAIL};
+    if ((s = choose_template(f->cfg, &options.chat_template, err)))
+        return s;
+    return cld_dataset_load(&path, 1, &options, out, err);
+}
+
+enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct cld_config *cfg = f->cfg;
+    const struct cld_size_list *made = &cfg->data.synthetic;
+    if (train && made->n) {
+        cld_warn("training rows are random tokens (data.synthetic): this run measures speed and "
+                 "memory, it trains nothing useful");
+        s = cld_dataset_synthetic(made->v[0], cld_min(made->v[1], cfg->data.max_length), vocab,
+                                  (uint64_t)cfg->run.seed, &f->train, err);
+    } else if (train) {
+        s = load_set(f, cfg->data.train, vocab, &f->train, err);
+    }
+    if (!s && cfg->data.heldout)
+        s = load_set(f, cfg->data.heldout, vocab, &f->heldout, err);
+    if (!s && train)
+        s = cld_sampler_new(f->train, (uint64_t)cfg->run.seed,
+                            cfg->data.packing ? cfg->data.max_length : 0, &f->sampler, err);
+    return s;
+}
+
+size_t cld_feed_n_train(const struct cld_feed *f)
+{
+    return f->train ? cld_dataset_n_rows(f->train) : 0;
+}
+
+size_t cld_feed_n_heldout(const struct cld_feed *f)
+{
+    return f->heldout ? cld_dataset_n_rows(f->heldout) : 0;
+}
+
+/* Adds one row of a dataset as a document. Anchor lists grow behind each other; documents point to
+ * them by index until the list is complete (finish). */
+static enum cld_status add_document(struct cld_feed *f, const struct cld_row *row, uint64_t epoch,
+                                    size_t max_anchors, size_t tag, struct cld_error *err)
+{
+    size_t room = cld_add(f->n_anchors, cld_min(max_anchors, row->n));
+    if (f->n_docs == f->cap_docs) {
+        size_t cap = cld_max(64, cld_mul(2, f->cap_docs));
+        struct cld_document *grown = realloc(f->docs, cld_mul(cap, sizeof *grown));
+        if (!grown)
+            return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu documents", cap);
+        f->docs = grown;
+        f->cap_docs = cap;
+    }
+    if (room > f->cap_anchors) {
+        size_t cap = cld_max(room, cld_mul(2, f->cap_anchors));
+        int32_t *grown = realloc(f->anchors, cld_mul(cap, sizeof *grown));
+        if (!grown)
+            return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu anchors", cap);
+        f->anchors = grown;
+        f->cap_anchors = cap;
+    }
+    size_t n = cld_sample_anchors((uint64_t)f->cfg->run.seed, epoch, row->id, row->loss_mask, row->n,
+                                  max_anchors, f->anchors + f->n_anchors);
+    f->docs[f->n_docs++] = (struct cld_document){row->ids, row->loss_mask, row->n, NULL, n, tag};
+    f->n_anchors += n;
+    return CLD_OK;
+}
+
+static void finish(struct cld_feed *f, const struct cld_document **docs, size_t *n_docs)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < f->n_docs; i++) {
+        f->docs[i].anchors = f->anchors + at;
+        at += f->docs[i].n_anchors;
+    }
+    *docs = f->docs;
+    *n_docs = f->n_docs;
+}
+
+enum cld_status cld_feed_step(struct cld_feed *f, size_t step, const struct cld_document **docs,
+                              size_t *n_docs, struct cld_error *err)
+{
+    size_t n = f->cfg->train.batch_rows;
+    f->n_docs = f->n_anchors = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct cld_sample sample;
+        enum cld_status s = cld_sampler_at(f->sampler, (uint64_t)step * n + i, &sample, err);
+        for (size_t k = 0; !s && k < sample.n_rows; k++) {
+            struct cld_row row = cld_dataset_row(f->train, sample.rows[k]);
+            s = add_document(f, &row, sample.epoch, f->cfg->train.anchors, i, err);
+        }
+        if (s)
+            return s;
+    }
+    finish(f, docs, n_docs);
+    return CLD_OK;
+}
+
+enum cld_status cld_feed_heldout(struct cld_feed *f, size_t first, size_t n,
+                                 const struct cld_document **docs, size_t *n_docs,
+                                 struct cld_error *err)
+{
+    f->n_docs = f->n_anchors = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct cld_row row = cld_dataset_row(f->heldout, first + i);
+        enum cld_status s = add_document(f, &row, 0, SIZE_MAX, i, err);
+        if (s)
+            return s;
+    }
+    finish(f, docs, n_docs);
+    return CLD_OK;
+}

@@ -1,0 +1,224 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "check_gemm.h"
+#include "op_gemm.h"
+
+static struct cld_devices *devices;
+static struct cld_device_info cpu;
+
+static int open_devices(void **state)
+{
+    struct cld_error err = CLD_ERROR_INIT;
+    (void)state;
+    if (cld_devices_open(&devices, &err))
+        return -1;
+    for (size_t i = 0; i < devices->n; i++)
+        if (devices->at[i].class == CLD_CLASS_CPU && devices->at[i].available) {
+            cpu = devices->at[i];
+            return 0;
+        }
+    print_error("no CPU device: %s\n", devices->note);
+    return -1;
+}
+
+static int close_devices(void **state)
+{
+    (void)state;
+    cld_devices_close(devices);
+    return 0;
+}
+
+static struct cld_queue *open_queue(enum cld_family family)
+{
+    struct cld_error err = CLD_ERROR_INIT;
+    struct cld_queue_options options = {.name = "test", .family = family};
+    struct cld_queue *q = NULL;
+    if (cld_queue_open(&cpu, &options, &q, &err))
+        fail_msg("%s", err.what);
+    return q;
+}
+
+static void check_family(enum cld_family family, enum cld_dtype storage)
+{
+    struct cld_error err = CLD_ERROR_INIT;
+    struct cld_check c = {.q = open_queue(family), .seed = 7, .storage = storage};
+    enum cld_status s = cld_check_gemm(&c, &err);
+    size_t n_failed = c.n_failed, n_passed = c.n_passed;
+    cld_check_close(&c);
+    cld_queue_close(c.q);
+    if (s)
+        fail_msg("%s", err.what);
+    assert_int_equal(n_failed, 0);
+    assert_true(n_passed > 100);
+}
+
+static void test_cpu_family_f32(void **state)
+{
+    (void)state;
+    check_family(CLD_FAMILY_CPU, CLD_F32);
+}
+
+static void test_cpu_family_bf16(void **state)
+{
+    (void)state;
+    check_family(CLD_FAMILY_CPU, CLD_BF16);
+}
+
+static void test_gpu_family_f32(void **state)
+{
+    (void)state;
+    check_family(CLD_FAMILY_GPU, CLD_F32);
+}
+
+static void test_gpu_family_bf16(void **state)
+{
+    (void)state;
+    check_family(CLD_FAMILY_GPU, CLD_BF16);
+}
+
+/* A product of 24 x 40 x 32 whose tensors share one buffer. */
+struct fixture {
+    struct cld_queue *q;
+    struct cld_buf *buf, *scratch;
+    struct cld_tensor a, b, c, bias;
+    struct cld_gemm g;
+};
+
+static void set_up(struct fixture *f)
+{
+    struct cld_error err = CLD_ERROR_INIT;
+    *f = (struct fixture){.q = open_queue(CLD_FAMILY_CPU)};
+    assert_int_equal(cld_buf_create(f->q, "all", 64 * 1024, &f->buf, &err), CLD_OK);
+    f->a = (struct cld_tensor){"a", CLD_F32, 24, 32, 32, f->buf, 0};
+    f->b = (struct cld_tensor){"b", CLD_F32, 40, 32, 32, f->buf, 2048};
+    f->c = (struct cld_tensor){"c", CLD_F32, 24, 40, 40, f->buf, 4096};
+    f->bias = (struct cld_tensor){"bias", CLD_F32, 1, 40, 40, f->buf, 8192};
+    f->g = (struct cld_gemm){CLD_GEMM_NT, CLD_GEMM_AUTO, &f->a, &f->b, &f->c, NULL, NULL};
+    size_t n_bytes = cld_gemm_scratch_bytes(f->q, &f->g);
+    assert_true(n_bytes > 0);
+    assert_int_equal(cld_buf_create(f->q, "scratch", n_bytes, &f->scratch, &err), CLD_OK);
+}
+
+static void refuse(struct fixture *f, enum cld_status status, const char *word)
+{
+    struct cld_error err = CLD_ERROR_INIT;
+    assert_int_equal(cld_gemm(f->q, &f->g, f->scratch, &err), status);
+    if (!strstr(err.what, word))
+        fail_msg("'%s' does not say '%s'", err.what, word);
+}
+
+static void test_sealed(void **state)
+{
+    struct fixture f;
+    struct cld_error err = CLD_ERROR_INIT;
+    (void)state;
+    set_up(&f);
+    assert_int_equal(cld_gemm(f.q, &f.g, f.scratch, &err), CLD_OK);
+    cld_queue_seal(f.q);
+    size_t n_built = cld_queue_counts(f.q).n_builds;
+    assert_int_equal(cld_gemm(f.q, &f.g, f.scratch, &err), CLD_OK);
+    f.c.type = CLD_BF16; /* another variant of the kernel */
+    refuse(&f, CLD_E_DEVICE, "gemm_cpu");
+    f.c.type = CLD_F32;
+    f.g.backend = CLD_GEMM_CLBLAST;
+    refuse(&f, CLD_E_DEVICE, "CLBlast was not built");
+    assert_int_equal(cld_queue_counts(f.q).n_builds, n_built);
+    cld_queue_close(f.q);
+}
+
+static void test_refusals(void **state)
+{
+    struct fixture f;
+    (void)state;
+    set_up(&f);
+    f.b.n_cols = 31; /* k does not fit */
+    refuse(&f, CLD_E_INTERNAL, "[40, 31]");
+    f.b.n_cols = 32;
+    f.c.n_rows = 23;
+    refuse(&f, CLD_E_INTERNAL, "[23, 40]");
+    f.c.n_rows = 24;
+    f.bias.n_cols = 39;
+    f.g.bias = &f.bias;
+    refuse(&f, CLD_E_INTERNAL, "[1, 39]");
+    f.g.bias = NULL;
+    f.g.residual = &f.a;
+    refuse(&f, CLD_E_INTERNAL, "shapes do not fit");
+    f.g.residual = NULL;
+    f.a.ld = 31;
+    refuse(&f, CLD_E_INTERNAL, "ld 31");
+    f.a.ld = 32;
+    f.c.offset = 16 * 1024 - 24 * 40 + 1; /* one element past the end */
+    refuse(&f, CLD_E_INTERNAL, "inside its buffer");
+    f.c.offset = 4096;
+    f.a.type = CLD_I32;
+    refuse(&f, CLD_E_INTERNAL, "I32");
+    f.a.type = CLD_BF16;
+    f.g.backend = CLD_GEMM_CLBLAST;
+    refuse(&f, CLD_E_DEVICE, "F32");
+    assert_int_equal(cld_queue_counts(f.q).n_launches, 0);
+    cld_queue_close(f.q);
+}
+
+static void test_scratch(void **state)
+{
+    struct fixture f;
+    struct cld_error err = CLD_ERROR_INIT;
+    (void)state;
+    set_up(&f);
+    size_t n_bytes = cld_buf_bytes(f.scratch);
+    cld_buf_free(f.scratch);
+    f.scratch = NULL;
+    refuse(&f, CLD_E_INTERNAL, "scratch holds 0");
+    assert_int_equal(cld_buf_create(f.q, "small", n_bytes - 4, &f.scratch, &err), CLD_OK);
+    refuse(&f, CLD_E_INTERNAL, "scratch holds");
+    assert_int_equal(cld_queue_counts(f.q).n_launches, 0);
+    cld_queue_close(f.q);
+}
+
+/* The plan asks before there are buffers, and at any offset; k == 0 and m == 0 need nothing. */
+static void test_plan(void **state)
+{
+    struct fixture f;
+    (void)state;
+    set_up(&f);
+    size_t n_bytes = cld_gemm_scratch_bytes(f.q, &f.g);
+    f.a.buf = f.b.buf = f.c.buf = NULL;
+    f.a.offset = f.c.offset = 3;
+    assert_int_equal(cld_gemm_scratch_bytes(f.q, &f.g), n_bytes);
+    f.a.n_cols = f.b.n_cols = 0;
+    assert_int_equal(cld_gemm_scratch_bytes(f.q, &f.g), 0);
+    f.a.n_cols = f.b.n_cols = 32;
+    f.a.n_rows = f.c.n_rows = 0;
+    assert_int_equal(cld_gemm_scratch_bytes(f.q, &f.g), 0);
+    cld_queue_close(f.q);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    for (int family = CLD_FAMILY_CPU; family <= CLD_FAMILY_GPU; family++) {
+        struct cld_queue *q = open_queue((enum cld_family)family);
+        const char *name = cld_gemm_backend_name(q, CLD_GEMM_AUTO);
+        assert_non_null(strstr(name, family == CLD_FAMILY_CPU ? "(cpu" : "(gpu"));
+        assert_string_equal(name, cld_gemm_backend_name(q, CLD_GEMM_PORTABLE));
+        assert_non_null(strstr(cld_gemm_backend_name(q, CLD_GEMM_CLBLAST), "CLBlast"));
+        cld_queue_close(q);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_scratch),        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_sealed),         cmocka_unit_test(test_cpu_family_f32),
+        cmocka_unit_test(test_cpu_family_bf16), cmocka_unit_test(test_gpu_family_f32),
+        cmocka_unit_test(test_gpu_family_bf16),
+    };
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}

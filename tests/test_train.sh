@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Training by the command: what a run leaves behind, and that a run which was stopped - politely or
+# not - and resumed ends with the same bits as one that went through.
+set -euo pipefail
+# shellcheck source=tests/expect.sh
+source tests/expect.sh "$1"
+
+n_steps=40
+# Small, but with accumulation, an evaluation in the middle and checkpoints that get pruned.
+recipe=(configs/tiny.ini --set "train.steps=$n_steps" --set train.batch_rows=4
+    --set train.micro_rows=2 --set train.anchors=8 --set train.loss_chunk=8
+    --set train.checkpoint_every=10 --set train.keep=2 --set train.evaluate_every=20
+    --set eval.rows=6 --set eval.batch_rows=3)
+
+# What a run learned, without what depends on the clock: one `"key": value` a line.
+learned() {
+    grep -oE '"(step|loss|accuracy|accepted_length|grad_norm|learning_rate|heldout_(loss|accuracy|accepted_length))": ?[^,}]+' \
+        "$1/metrics.jsonl"
+}
+same_learning() {
+    diff <(learned "$1") <(learned "$2")
+}
+# The last checkpoint, in all that is not a date or a path.
+same_weights() {
+    local file n=0
+    for file in "$1/checkpoints/step-$n_steps"/*.safetensors; do
+        cmp "$file" "$2/checkpoints/step-$n_steps/$(basename "$file")" || return 1
+        n=$((n + 1))
+    done
+    ((n > 0))
+}
+lines() {
+    wc -l 2>/dev/null <"$1" || echo 0
+}
+# begin RUN: starts the recipe in the background and sets $pid. Not through `expect`: it is to be
+# signalled.
+begin() {
+    "$cldraft" train "${recipe[@]}" --set "run.dir=$1" </dev/null >"$1.out" 2>&1 &
+    pid=$!
+}
+# ended: waits for $pid and sets $code.
+ended() {
+    code=0
+    wait "$pid" || code=$?
+}
+# wait_until COMMAND...: until the command succeeds, or $pid is gone.
+wait_until() {
+    until "$@"; do
+        kill -0 "$pid" 2>/dev/null || return 0
+        sleep 0.05
+    done
+}
+
+# --- a run from start to end ---
+
+whole=$scratch/whole
+expect 'a run' 0 '' train "${recipe[@]}" --set "run.dir=$whole"
+for file in config.resolved.ini devices.json metrics.jsonl log.txt status.json; do
+    check "$file" test -s "$whole/$file"
+done
+last=$whole/checkpoints/step-$n_steps
+for file in drafter.safetensors state.json manifest.json; do
+    check "checkpoint has $file" test -s "$last/$file"
+done
+check 'older checkpoints are pruned' test ! -e "$whole/checkpoints/step-10"
+check 'best names a checkpoint' test -s "$whole/checkpoints/best/drafter.safetensors"
+check 'a line for every step' test "$(grep -c '"grad_norm"' "$whole/metrics.jsonl")" = "$n_steps"
+check 'two evaluations' test "$(grep -c '"heldout_accepted_length"' "$whole/metrics.jsonl")" = 2
+loss_of() { # STEP-LINE-NUMBER
+    grep '"grad_norm"' "$whole/metrics.jsonl" | sed -n "$1p" | grep -oE '"loss": ?[0-9.e+-]+' |
+        grep -oE '[0-9.e+-]+$'
+}
+check 'the loss falls' awk -v first="$(loss_of 1)" -v last="$(loss_of $n_steps)" \
+    'BEGIN { exit !(first > 5 && last < 0.6 * first) }'
+expect 'the status of a run' 0 "$n_steps" status "$whole"
+expect 'the resolved configuration is one' 0 "steps = $n_steps" \
+    train "$whole/config.resolved.ini" --print-config
+
+# --- interrupted, then resumed ---
+
+polite=$scratch/polite
+begin "$polite"
+many_steps() {
+    (($(lines "$polite/metrics.jsonl") >= 13))
+}
+wait_until many_steps
+kill -INT "$pid"
+ended
+check 'an interrupted run ends with 130' test "$code" = 130
+check 'and has not finished' test ! -e "$polite/checkpoints/step-$n_steps"
+expect 'it resumes' 0 '' train "${recipe[@]}" --set "run.dir=$polite" --resume "$polite"
+check 'interrupted and resumed: same weights and moments' same_weights "$whole" "$polite"
+check 'interrupted and resumed: same metrics' same_learning "$whole" "$polite"
+
+# --- killed, then resumed ---
+
+rude=$scratch/rude
+begin "$rude"
+has_checkpoint() {
+    [[ -e $rude/checkpoints/step-10/manifest.json ]] && (($(lines "$rude/metrics.jsonl") >= 13))
+}
+wait_until has_checkpoint
+kill -KILL "$pid"
+ended
+check 'a killed run' test "$code" = 137
+expect 'it resumes from its checkpoint' 0 '' \
+    train "${recipe[@]}" --set "run.dir=$rude" --resume "$rude"
+check 'killed and resumed: same weights and moments' same_weights "$whole" "$rude"
+check 'killed and resumed: same metrics' same_learning "$whole" "$rude"
+
+# --- what a resumed run may not change ---
+
+expect 'resuming with another seed' 2 'run\.seed is 43' train "${recipe[@]}" \
+    --set "run.dir=$rude" --set run.seed=43 --resume "$rude"
+expect 'resuming with fewer steps' 2 'train\.steps is 39' train "${recipe[@]}" \
+    --set "run.dir=$rude" --set train.steps=39 --resume "$rude"
+printf 'x' >>"$rude/checkpoints/step-$n_steps/drafter.safetensors"
+expect 'a damaged checkpoint' 3 'drafter\.safetensors' train "${recipe[@]}" \
+    --set "run.dir=$rude" --resume "$rude/checkpoints/step-$n_steps"
+
+verdict
