@@ -23,7 +23,7 @@ static const char *name(const struct cld_queue *q)
 static size_t scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g)
 {
     (void)q;
-    return cld_gemm_plan_operands(g, 0).n_scratch_bytes;
+    return cld_gemm_plan_operands(g, 0, 0, 0).n_scratch_bytes;
 }
 
 static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct cld_buf *scratch,
@@ -31,7 +31,7 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 {
     enum cld_status s = CLD_OK;
     struct cld_gemm_size size = cld_gemm_size(g);
-    struct cld_gemm_operands o = cld_gemm_plan_operands(g, 0);
+    struct cld_gemm_operands o = cld_gemm_plan_operands(g, 0, 0, 0);
     struct cld_kernel *k = NULL;
     char options[160];
     if (!size.k)

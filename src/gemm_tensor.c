@@ -4,25 +4,41 @@
 
 #include "size.h"
 
-enum { unit = 8 /* elements of 16 bytes, the grain of the copy engines */, item = 128 /* bytes */ };
+enum {
+    unit = 8,    /* elements of 16 bytes, the grain of the copy engines */
+    piece = 128, /* bytes: copies begin at multiples */
+    group = 256, /* as in cl/gemm_operand.cl */
+    panel = 16,
+    block = 64   /* lines and steps of a piece of work on panels */
+};
 
-static struct cld_gemm_operand plan_operand(const struct cld_tensor *t, size_t *n_bytes)
+static struct cld_gemm_operand plan_operand(const struct cld_tensor *t, size_t panel_lines,
+                                            size_t *n_bytes)
 {
-    struct cld_gemm_operand o = {t, false, t->offset, t->ld};
-    o.copied = t->type != CLD_BF16 || t->ld % unit || t->offset % unit;
-    if (o.copied) {
+    struct cld_gemm_operand o = {t, CLD_GEMM_IN_PLACE, t->offset, t->ld};
+    size_t n_elems = 0;
+    if (panel_lines) {
+        o.form = CLD_GEMM_PANELS;
+        o.ld = cld_round_up(t->n_rows, panel_lines);
+        n_elems = cld_mul(o.ld, cld_round_up(t->n_cols, panel));
+    } else if (t->type != CLD_BF16 || t->ld % unit || t->offset % unit) {
+        o.form = CLD_GEMM_ROWS;
         o.ld = cld_round_up(t->n_cols, unit);
+        n_elems = cld_mul(t->n_rows, o.ld);
+    }
+    if (o.form != CLD_GEMM_IN_PLACE) {
         o.at = *n_bytes / 2;
-        *n_bytes = cld_add(*n_bytes, cld_round_up(cld_mul3(t->n_rows, o.ld, 2), item));
+        *n_bytes = cld_add(*n_bytes, cld_round_up(cld_mul(n_elems, 2), piece));
     }
     return o;
 }
 
-struct cld_gemm_operands cld_gemm_plan_operands(const struct cld_gemm *g, size_t reserved_bytes)
+struct cld_gemm_operands cld_gemm_plan_operands(const struct cld_gemm *g, size_t reserved_bytes,
+                                                size_t a_panel_lines, size_t b_panel_lines)
 {
-    struct cld_gemm_operands o = {.n_scratch_bytes = cld_round_up(reserved_bytes, item)};
-    o.a = plan_operand(g->a, &o.n_scratch_bytes);
-    o.b = plan_operand(g->b, &o.n_scratch_bytes);
+    struct cld_gemm_operands o = {.n_scratch_bytes = cld_round_up(reserved_bytes, piece)};
+    o.a = plan_operand(g->a, g->kind == CLD_GEMM_TN ? 0 : a_panel_lines, &o.n_scratch_bytes);
+    o.b = plan_operand(g->b, g->kind == CLD_GEMM_NT ? b_panel_lines : 0, &o.n_scratch_bytes);
     return o;
 }
 
@@ -40,16 +56,19 @@ static enum cld_status copy(struct cld_queue *q, const struct cld_gemm_operand *
                             struct cld_buf *scratch, struct cld_error *err)
 {
     const struct cld_tensor *t = o->t;
+    bool panels = o->form == CLD_GEMM_PANELS;
     char options[48];
-    size_t n_spans = cld_div_up(t->n_cols, 2048);
-    if (!o->copied)
+    if (o->form == CLD_GEMM_IN_PLACE)
         return CLD_OK;
     snprintf(options, sizeof options, "-DTX=%s -DX_ALIGNED=%d", cld_tensor_elem(t),
              t->ld % unit == 0 && t->offset % unit == 0);
-    struct cld_kernel_spec spec = {"gemm_bf16.cl", "gemm_bf16", options, 256};
-    return CLD_RUN(q, &spec, cld_mul(t->n_rows, n_spans), err, CLD_U64(t->n_rows),
-                   CLD_U64(t->n_cols), CLD_U64(n_spans), CLD_BUF(t->buf), CLD_U64(t->offset),
-                   CLD_U64(t->ld), CLD_BUF(scratch), CLD_U64(o->at), CLD_U64(o->ld));
+    struct cld_kernel_spec spec = {"gemm_operand.cl", panels ? "gemm_panels" : "gemm_rows", options,
+                                   group};
+    size_t n_pieces = panels ? cld_mul(cld_div_up(t->n_rows, block), cld_div_up(t->n_cols, block))
+                             : cld_mul(t->n_rows, cld_div_up(t->n_cols, unit * group));
+    return CLD_RUN(q, &spec, n_pieces, err, CLD_U64(t->n_rows), CLD_U64(t->n_cols),
+                   CLD_BUF(t->buf), CLD_U64(t->offset), CLD_U64(t->ld), CLD_BUF(scratch),
+                   CLD_U64(o->at), CLD_U64(o->ld));
 }
 
 enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gemm_operands *o,

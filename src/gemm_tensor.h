@@ -1,28 +1,37 @@
-/* gemm_tensor.h - how the tensor-core back-ends see a product; for them and probe.c only. */
+/* gemm_tensor.h - how the tensor-core back-ends see a product; for them and their tests only. */
 #ifndef CLD_GEMM_TENSOR_H
 #define CLD_GEMM_TENSOR_H
 
 #include "gemm_backend.h"
 
-/* An operand as tensor cores take it: bf16, rows at multiples of 8 elements. It lies in its tensor
- * or, where that has another form, as a copy in the scratch. */
+/* An operand as tensor cores take it: bf16 in units of 16 bytes. It lies in its tensor, or as a copy
+ * in the scratch where that has another form. */
+enum cld_gemm_form {
+    CLD_GEMM_IN_PLACE,
+    CLD_GEMM_ROWS,  /* a copy with the tensor's rows at multiples of 8 elements */
+    CLD_GEMM_PANELS /* a copy [n_cols / 16 rounded up][ld lines][16], swizzled: cl/gemm_operand.cl */
+};
+
 struct cld_gemm_operand {
     const struct cld_tensor *t;
-    bool copied;
-    size_t at, ld; /* elements */
+    enum cld_gemm_form form;
+    size_t at, ld; /* elements; of panels ld counts lines: the rows of t, rounded up to a tile */
 };
 
 struct cld_gemm_operands {
     struct cld_gemm_operand a, b;
-    size_t n_scratch_bytes; /* with `reserved_bytes` at the begin */
+    size_t n_scratch_bytes;
 };
 
-struct cld_gemm_operands cld_gemm_plan_operands(const struct cld_gemm *g, size_t reserved_bytes);
+/* Copies go behind the first `reserved_bytes` of the scratch. An operand whose rows run along k is put
+ * in panels of a multiple of that many lines, if it is not 0; others stay or become rows. */
+struct cld_gemm_operands cld_gemm_plan_operands(const struct cld_gemm *g, size_t reserved_bytes,
+                                                size_t a_panel_lines, size_t b_panel_lines);
 
 /* Whether tensor cores may do this product (g == NULL: any): storage, sizes, and leave to round. */
 bool cld_gemm_fits_tensor_cores(const struct cld_gemm *g);
 
-/* Enqueues the copies. */
+/* Enqueues the copies. Right on every device. */
 enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gemm_operands *o,
                                        struct cld_buf *scratch, struct cld_error *err);
 
@@ -31,6 +40,7 @@ void cld_gemm_tensor_options(const struct cld_gemm *g, char *to, size_t n_bytes)
 
 /* Buffer, offset and ld of a planned operand, as kernel arguments. */
 #define CLD_GEMM_OPERAND_ARGS(o)                                                                  \
-    CLD_BUF((o)->copied ? scratch : (o)->t->buf), CLD_U64((o)->at), CLD_U64((o)->ld)
+    CLD_BUF((o)->form == CLD_GEMM_IN_PLACE ? (o)->t->buf : scratch), CLD_U64((o)->at),            \
+        CLD_U64((o)->ld)
 
 #endif
