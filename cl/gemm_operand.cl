@@ -40,30 +40,46 @@ gemm_rows(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) *x, ulong x
     }
 }
 
-/* Y [panels of 16 steps][y_lines][16] = X [n_lines, k]: what a tile of a product needs of a panel is one
- * piece of memory. The halves of a line are swapped in lines 4 to 7 of every eight, the swizzle that
- * wgmma expects. Steps behind k are zeros; lines behind n_lines are left alone. A piece of work is 64
- * lines by 64 steps, so that reads and writes come in lines of 128 bytes. */
+/* Y [n_columns, y_ld] = X [n_rows, n_columns] turned, y_ld being n_rows rounded up to 8, zeros behind
+ * n_rows. A piece of work is a block of 64 x 64 through local memory. Units of 8 rows are swizzled there
+ * so that neither side meets bank conflicts. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-gemm_panels(ulong n_lines, ulong k, __global const CLD_ELEM(TX) *x, ulong x_at, ulong x_ld,
-            __global ushort *y, ulong y_at, ulong y_lines)
+gemm_turned(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) *x, ulong x_at, ulong x_ld,
+            __global ushort *y, ulong y_at, ulong y_ld)
 {
-    ulong across = (k + 63) / 64, k_padded = (k + 15) / 16 * 16;
-    CLD_SHARE(piece, (n_lines + 63) / 64 * across) {
-        ulong line = piece / across * 64 + get_local_id(0) / 8;
-        ulong step = piece % across * 64 + get_local_id(0) % 8 * 8;
-        if (step >= k_padded)
-            continue;
-        ushort8 unit[2];
+    __local ushort block[64 * 64] __attribute__((aligned(16)));
+    uint id = get_local_id(0), line = id / 8, unit = id % 8 * 8;
+    ulong across = (n_columns + 63) / 64;
+    CLD_SHARE(piece, (n_rows + 63) / 64 * across) {
+        ulong row0 = piece / across * 64, column0 = piece % across * 64;
+        ushort8 v[2];
 #pragma unroll
-        for (uint i = 0; i < 2; i++)
-            if (line + 32 * i < n_lines)
-                unit[i] = load_unit(x + x_at + (line + 32 * i) * x_ld + step,
-                                    step < k ? k - step : 0);
+        for (uint i = 0; i < 2; i++) {
+            ulong row = row0 + line + 32 * i, column = column0 + unit;
+            v[i] = row < n_rows && column < n_columns
+                       ? load_unit(x + x_at + row * x_ld + column, n_columns - column)
+                       : (ushort8)(0);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE); /* the block before has been read */
 #pragma unroll
-        for (uint i = 0; i < 2; i++)
-            if (line + 32 * i < n_lines)
-                *(__global ushort8 *)(y + y_at + (step / 16 * y_lines + line + 32 * i) * 16 +
-                                      (step / 8 ^ line / 4) % 2 * 8) = unit[i];
+        for (uint i = 0; i < 2; i++) {
+            __local ushort *to = block + unit * 64 + (line + 32 * i ^ unit);
+            to[0] = v[i].s0;
+            to[64] = v[i].s1;
+            to[128] = v[i].s2;
+            to[192] = v[i].s3;
+            to[256] = v[i].s4;
+            to[320] = v[i].s5;
+            to[384] = v[i].s6;
+            to[448] = v[i].s7;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+        for (uint i = 0; i < 2; i++) {
+            uint step = line + 32 * i;
+            if (column0 + step < n_columns && row0 + unit < y_ld)
+                *(__global ushort8 *)(y + y_at + (column0 + step) * y_ld + row0 + unit) =
+                    *(__local const ushort8 *)(block + step * 64 + (unit ^ step / 8 * 8));
+        }
     }
 }

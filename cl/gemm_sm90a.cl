@@ -1,29 +1,27 @@
-/* gemm_sm90a.cl - matrix product on Hopper's tensor cores: C = op(A) op(B) (+ bias) (+ R).
+/* gemm_sm90a.cl - matrix product on Hopper's tensor cores: C = A^T B (+ bias) (+ R).
  *
- * A, B bf16, sums f32. A work-group is a warpgroup that multiplies and a warp that fetches. It computes
- * tiles of 64 x BN, one after another; slices of 16 steps of both operands come through a ring of
- * STAGES in local memory, which runs ahead across tiles, so that loads are under way while results are
- * written. Sums are named PTX registers, or the assembler would move them and serialise the products.
+ * A [k, m], B [k, n] bf16, sums f32; the host turns operands that lie the other way. A work-group is a
+ * warpgroup that multiplies and a warp that fetches. It computes tiles of 64 x BN, one after another;
+ * slices of 16 steps of both operands come through a ring of STAGES in local memory, which runs ahead
+ * across tiles, so that loads are under way while results are written. The copy engine reads blocks of
+ * 16 steps by 64 lines of 128 bytes by descriptors that gemm_sm90a_maps makes, and gives zeros outside
+ * of a matrix, so m, n and k are free. Sums are named PTX registers, or the assembler would move them
+ * and serialise the products.
  *
  * Why 64 rows: three such groups share a multiprocessor, which takes 16 warps of 128 registers; a group
  * has 48 KiB of local memory at most, so three of them keep 120 KiB of slices in flight where two larger
- * ones keep 80. The price is more reading: 85 bytes a clock at full speed for BN = 192.
+ * ones keep 80. Why across k: lines of 128 bytes; along k a slice would be lines of 32, at half the rate.
  *
- * An operand that lies along k ([m, k] or [n, k]) comes in panels (cl/gemm_operand.cl): a slice of a
- * tile is one piece of memory. One that lies across k is read where it is, in blocks of 16 steps by 64
- * lines of 128 bytes, by descriptors that gemm_sm90a_maps makes; the copy engine writes zeros outside
- * of a matrix. So m, n and k are free. */
+ * Work comes in units: whole tiles, and behind them tiles whose k is cut in n_parts, so that the last
+ * round fills the device. The sums of parts go to `parts` and gemm_sm90a_sum ends those tiles. */
 #ifndef BN
 #define BN 192 /* columns of a tile: 128 or 192 */
 #endif
 #ifndef STAGES
 #define STAGES 5 /* slices in the ring */
 #endif
-#ifndef A_ROWS
-#define A_ROWS 1 /* 1: A is [m, k], in panels; 0: [k, m] */
-#endif
-#ifndef B_ROWS
-#define B_ROWS 1 /* 1: B is [n, k], in panels; 0: [k, n] */
+#ifndef LOOKS
+#define LOOKS 32 /* how often a group looks whether the others began the round, at most */
 #endif
 
 #define BM 64
@@ -35,28 +33,12 @@
 #include "ptx.clh"
 #include "gemm_tensor.clh"
 
-#define A_BYTES (BM * BK * 2)
-#define B_BYTES (BN * BK * 2)
-#define STAGE_BYTES (A_BYTES + B_BYTES)
-#define BLOCK_BYTES (64 * BK * 2) /* 64 lines of a slice */
+#define BLOCK_BYTES (64 * BK * 2) /* 64 lines of a slice; A's share of it */
+#define STAGE_BYTES (BLOCK_BYTES * (1 + BN / 64))
 
-/* Descriptors of a slice in local memory, without its address. Along k: 8 lines of 32 bytes, swizzled
- * over 32, and 256 bytes to the next 8. Across k: 8 steps of 128 bytes, swizzled over 128, 1024 bytes
- * to the next 8 steps and a block to the next 64 lines. Lengths count 16 bytes. */
-#define PANEL_FIELDS (3UL << 62 | 16UL << 32 | 1UL << 16)
+/* Descriptor of a slice in local memory, without its address: swizzled over 128 bytes, 1024 bytes to the
+ * next 8 steps, a block to the next 64 lines. Lengths count 16 bytes. */
 #define BLOCK_FIELDS (1UL << 62 | 64UL << 32 | (ulong)(BLOCK_BYTES / 16) << 16)
-#define A_FIELDS (A_ROWS ? PANEL_FIELDS : BLOCK_FIELDS)
-#define B_FIELDS (B_ROWS ? PANEL_FIELDS : BLOCK_FIELDS)
-#if A_ROWS
-#define A_ACROSS "0"
-#else
-#define A_ACROSS "1"
-#endif
-#if B_ROWS
-#define B_ACROSS "0"
-#else
-#define B_ACROSS "1"
-#endif
 
 /* --- sums: sG_0 to sG_7 are a lane's share of the 16 columns G of its tile ------------------------ */
 
@@ -89,7 +71,7 @@ static inline void multiply(ulong a, ulong b, uint keep)
     PTX("//WG wgmma.fence.sync.aligned;\n"
         "{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n"
         "//WG wgmma.mma_async.sync.aligned." SHAPE ".f32.bf16.bf16 {" ALL_NAMES
-        "}, %0, %1, p, 1, 1, " A_ACROSS ", " B_ACROSS ";\n}\n"
+        "}, %0, %1, p, 1, 1, 1, 1;\n}\n"
         "//WG wgmma.commit_group.sync.aligned;" ::"l"(a),
         "l"(b), "r"(keep)
         : "memory");
@@ -98,7 +80,25 @@ static inline void multiply(ulong a, ulong b, uint keep)
 /* Waits until at most N products are under way. */
 #define WAIT_PRODUCTS(N) PTX("//WG wgmma.wait_group.sync.aligned " #N ";" ::: "memory")
 
-/* --- the ring -------------------------------------------------------------------------------------- */
+/* --- units ------------------------------------------------------------------------------------------ */
+
+#define WORK_PARAMETERS uint n_whole, uint n_units, uint n_parts, uint part_steps, uint n_steps
+#define WORK_ARGUMENTS  n_whole, n_units, n_parts, part_steps, n_steps
+
+struct unit {
+    uint tile, begin, end; /* slices [begin, end) of a tile */
+};
+
+static inline struct unit unit_at(uint i, WORK_PARAMETERS)
+{
+    if (i < n_whole)
+        return (struct unit){i, 0, n_steps};
+    uint part = (i - n_whole) % n_parts;
+    return (struct unit){n_whole + (i - n_whole) / n_parts, part * part_steps,
+                         min((part + 1) * part_steps, n_steps)};
+}
+
+/* --- the ring ---------------------------------------------------------------------------------------- */
 
 struct ring {
     uint at;    /* of the slices */
@@ -116,50 +116,49 @@ static inline void next_slot(struct place *p)
         *p = (struct place){0, p->parity ^ 1};
 }
 
-#define OPERAND_PARAMETERS                                                                        \
-    __global const uchar *maps, __global const ushort *a, ulong a_at, ulong a_ld,                 \
-        __global const ushort *b, ulong b_at, ulong b_ld
-#define OPERAND_ARGUMENTS maps, a, a_at, a_ld, b, b_at, b_ld
-
 /* Asks for slice t of the tile that begins at (row, column). */
-static inline void fetch(uint to, uint full, uint row, uint column, uint t, OPERAND_PARAMETERS)
+static inline void fetch(uint to, uint full, uint row, uint column, uint t,
+                         __global const uchar *maps)
 {
     barrier_expect(full, STAGE_BYTES);
-#if A_ROWS
-    copy_bytes(to, a + a_at + (t * a_ld + row) * BK, A_BYTES, full);
-#else
     copy_box(to, maps, row, t * BK, full);
-#endif
-#if B_ROWS
-    copy_bytes(to + A_BYTES, b + b_at + (t * b_ld + column) * BK, B_BYTES, full);
-#else
 #pragma unroll
     for (uint i = 0; i < BN / 64; i++)
-        copy_box(to + A_BYTES + i * BLOCK_BYTES, maps + 128, column + 64 * i, t * BK, full);
-#endif
+        copy_box(to + (1 + i) * BLOCK_BYTES, maps + 128, column + 64 * i, t * BK, full);
 }
 
-/* What the fetching warp does, by one lane: all slices of all tiles of this group, as room comes. */
-static inline void fetch_all(struct ring ring, uint n_steps, uint down, uint across,
-                             OPERAND_PARAMETERS)
+/* Groups that read the same lines at about the same time find them in L2. They drift apart over
+ * rounds; so a group that begins a unit says so, and looks a few times whether all others that have one
+ * in this round did. No result depends on it, and no group waits for long. */
+static inline void fall_in(volatile __global uint *n_begun, uint i, uint n_units)
+{
+    uint round_end = min((i / (uint)get_num_groups(0) + 1) * (uint)get_num_groups(0), n_units);
+    atomic_inc(n_begun);
+    for (uint look = 0; look < LOOKS && *n_begun < round_end; look++)
+        ;
+}
+
+/* What the fetching warp does, by one lane: all slices of all units of this group, as room comes. */
+static inline void fetch_all(struct ring ring, __global uchar *maps, uint down, uint across,
+                             WORK_PARAMETERS)
 {
     struct place p = {0, 1}; /* at first every slot is empty: the phase before counts as over */
-    if (!A_ROWS)
-        acquire_map(maps);
-    if (!B_ROWS)
-        acquire_map(maps + 128);
-    CLD_SHARE(tile, (ulong)down * across) {
-        uint2 begin = tile_begin((uint)tile, down, across);
-        for (uint t = 0; t < n_steps; t++) {
+    acquire_map(maps);
+    acquire_map(maps + 128);
+    CLD_SHARE(i, n_units) {
+        struct unit u = unit_at((uint)i, WORK_ARGUMENTS);
+        uint2 begin = tile_begin(u.tile, down, across);
+        if (LOOKS)
+            fall_in((volatile __global uint *)(maps + 256), (uint)i, n_units);
+        for (uint t = u.begin; t < u.end; t++) {
             barrier_wait(ring.empty + 8 * p.slot, p.parity);
-            fetch(ring.at + p.slot * STAGE_BYTES, ring.full + 8 * p.slot, begin.x, begin.y, t,
-                  OPERAND_ARGUMENTS);
+            fetch(ring.at + p.slot * STAGE_BYTES, ring.full + 8 * p.slot, begin.x, begin.y, t, maps);
             next_slot(&p);
         }
     }
 }
 
-/* --- the product ------------------------------------------------------------------------------------ */
+/* --- the product ------------------------------------------------------------------------------------- */
 
 #define PUT(g)                                                                                    \
     {                                                                                             \
@@ -169,15 +168,33 @@ static inline void fetch_all(struct ring ring, uint n_steps, uint down, uint acr
         put((float4)(v[2], v[3], v[6], v[7]), row + 8, column + 16 * g, m, n, OUT_ARGUMENTS);     \
     }
 
+/* parts: [part of a tile][16 columns][8][lane of the warpgroup] */
+#define KEEP(g)                                                                                   \
+    {                                                                                             \
+        float v[8];                                                                               \
+        READ(g, v);                                                                               \
+        _Pragma("unroll") for (uint e = 0; e < 8; e++)                                            \
+            parts[((i - n_whole) * (BN / 16) + g) * (8 * WORKERS) + e * WORKERS + id] = v[e];      \
+    }
+
+/* First row and column of a lane's share of a tile. */
+static inline uint2 share_begin(uint2 begin, uint id)
+{
+    return begin + (uint2)(id / 32 * 16 + id % 32 / 4, id % 4 * 2);
+}
+
+/* maps: as gemm_sm90a_maps leaves it. parts: needed where there are more units than whole tiles. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-gemm_sm90a(ulong m, ulong n, ulong k, OPERAND_PARAMETERS, OUT_PARAMETERS)
+gemm_sm90a(ulong m, ulong n, WORK_PARAMETERS, __global uchar *maps, __global float *parts,
+           ulong parts_at, OUT_PARAMETERS)
 {
     __local uchar slices[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
     __local ulong full[STAGES], empty[STAGES];
     struct ring ring = {local_address(slices), local_address(full), local_address(empty)};
-    uint id = get_local_id(0), n_steps = (uint)((k + BK - 1) / BK);
+    uint id = get_local_id(0);
     uint down = (uint)((m + BM - 1) / BM), across = (uint)((n + BN - 1) / BN);
     EACH(DECLARE)
+    parts += parts_at;
     if (id < STAGES) {
         barrier_init(ring.full + 8 * id, 1);
         barrier_init(ring.empty + 8 * id, 1);
@@ -186,18 +203,19 @@ gemm_sm90a(ulong m, ulong n, ulong k, OPERAND_PARAMETERS, OUT_PARAMETERS)
     barrier(CLK_LOCAL_MEM_FENCE);
     if (id >= WORKERS) {
         if (id == WORKERS)
-            fetch_all(ring, n_steps, down, across, OPERAND_ARGUMENTS);
+            fetch_all(ring, maps, down, across, WORK_ARGUMENTS);
         return;
     }
     struct place p = {0, 0};
-    CLD_SHARE(tile, (ulong)down * across) {
+    CLD_SHARE(i, n_units) {
+        struct unit u = unit_at((uint)i, WORK_ARGUMENTS);
         uint before = 0;
-        for (uint t = 0; t < n_steps; t++) {
+        for (uint t = u.begin; t < u.end; t++) {
             barrier_wait(ring.full + 8 * p.slot, p.parity);
             uint at = ring.at + p.slot * STAGE_BYTES;
-            multiply(A_FIELDS | at >> 4, B_FIELDS | (at + A_BYTES) >> 4, t);
+            multiply(BLOCK_FIELDS | at >> 4, BLOCK_FIELDS | (at + BLOCK_BYTES) >> 4, t - u.begin);
             WAIT_PRODUCTS(1);
-            if (t > 0 && id == 0)
+            if (t > u.begin && id == 0)
                 barrier_arrive(ring.empty + 8 * before);
             before = p.slot;
             next_slot(&p);
@@ -205,17 +223,43 @@ gemm_sm90a(ulong m, ulong n, ulong k, OPERAND_PARAMETERS, OUT_PARAMETERS)
         WAIT_PRODUCTS(0);
         if (id == 0)
             barrier_arrive(ring.empty + 8 * before);
-        uint2 begin = tile_begin((uint)tile, down, across);
-        ulong row = begin.x + id / 32 * 16 + id % 32 / 4;
-        uint column = begin.y + id % 4 * 2;
-        EACH(PUT)
+        if (i < n_whole) {
+            uint2 at = share_begin(tile_begin(u.tile, down, across), id);
+            ulong row = at.x;
+            uint column = at.y;
+            EACH(PUT)
+        } else {
+            EACH(KEEP)
+        }
+    }
+}
+
+/* Ends the tiles that came in parts, summed in order; a piece of work is 16 columns of one. */
+__kernel __attribute__((reqd_work_group_size(WORKERS, 1, 1))) void
+gemm_sm90a_sum(ulong m, ulong n, uint n_whole, uint n_parts, __global const float *parts,
+               ulong parts_at, OUT_PARAMETERS)
+{
+    uint id = get_local_id(0);
+    uint down = (uint)((m + BM - 1) / BM), across = (uint)((n + BN - 1) / BN);
+    parts += parts_at;
+    CLD_SHARE(piece, (ulong)(down * across - n_whole) * (BN / 16)) {
+        ulong tile = piece / (BN / 16);
+        uint g = piece % (BN / 16);
+        float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        for (uint part = 0; part < n_parts; part++)
+#pragma unroll
+            for (uint e = 0; e < 8; e++)
+                v[e] += parts[((tile * n_parts + part) * (BN / 16) + g) * (8 * WORKERS) +
+                              e * WORKERS + id];
+        uint2 at = share_begin(tile_begin(n_whole + (uint)tile, down, across), id);
+        uint column = at.y + 16 * g;
+        put((float4)(v[0], v[1], v[4], v[5]), at.x, column, m, n, OUT_ARGUMENTS);
+        put((float4)(v[2], v[3], v[6], v[7]), at.x + 8, column, m, n, OUT_ARGUMENTS);
     }
 }
 
 /* --- descriptors ------------------------------------------------------------------------------------- */
 
-#define TEXT_(x) #x
-#define TEXT(x)  TEXT_(x)
 #define REPLACE(field, type, constraint, ord, value)                                              \
     PTX("//WG tensormap.replace.tile." field ".global.b1024." type " [%0], " ord "%1;" ::"l"(map), \
         constraint(value)                                                                         \
@@ -247,17 +291,16 @@ static inline void make_map(__global uchar *at, __global const ushort *x, ulong 
     REPLACE_CODE("fill_mode", "0");
 }
 
-/* maps: [2, 128] bytes at a multiple of 128, of A and B where they lie across k. Their addresses and ld
- * are multiples of 8 elements. */
+/* maps: 260 bytes at a multiple of 128: the descriptors of A and B, and a count that begins at 0.
+ * Addresses and ld of A and B are multiples of 8 elements. */
 __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void
 gemm_sm90a_maps(ulong m, ulong n, ulong k, __global uchar *maps, __global const ushort *a, ulong a_at,
                 ulong a_ld, __global const ushort *b, ulong b_at, ulong b_ld)
 {
     if (get_local_id(0) == 0 && get_group_id(0) == 0) {
-        if (!A_ROWS)
-            make_map(maps, a + a_at, m, k, a_ld);
-        if (!B_ROWS)
-            make_map(maps + 128, b + b_at, n, k, b_ld);
+        make_map(maps, a + a_at, m, k, a_ld);
+        make_map(maps + 128, b + b_at, n, k, b_ld);
+        *(__global uint *)(maps + 256) = 0;
         PTX("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
     }
 }

@@ -1,4 +1,6 @@
 /* gemm_sm80.c - matrix products by mma.sync: cl/gemm_sm80.cl. */
+#include <stdio.h>
+
 #include "gemm_tensor.h"
 #include "probe.h"
 #include "ptx.h"
@@ -23,7 +25,7 @@ static const char *name(const struct cld_queue *q)
 static size_t scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g)
 {
     (void)q;
-    return cld_gemm_plan_operands(g, 0, 0, 0).n_scratch_bytes;
+    return cld_gemm_plan_operands(g, 0, false).n_scratch_bytes;
 }
 
 static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct cld_buf *scratch,
@@ -31,12 +33,14 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 {
     enum cld_status s = CLD_OK;
     struct cld_gemm_size size = cld_gemm_size(g);
-    struct cld_gemm_operands o = cld_gemm_plan_operands(g, 0, 0, 0);
+    struct cld_gemm_operands o = cld_gemm_plan_operands(g, 0, false);
     struct cld_kernel *k = NULL;
-    char options[160];
+    char out[96], options[160];
     if (!size.k)
         return cld_gemm_sum(q, g, 0, NULL, err);
-    cld_gemm_tensor_options(g, options, sizeof options);
+    cld_gemm_tensor_out_options(g, out, sizeof out);
+    snprintf(options, sizeof options, "-DA_ROWS=%d -DB_ROWS=%d %s", g->kind != CLD_GEMM_TN,
+             g->kind == CLD_GEMM_NT, out);
     struct cld_kernel_spec spec = {"gemm_sm80.cl", "gemm_sm80", options, group};
     if ((s = cld_kernel_get_ptx(q, &spec, &capped, &k, err)) ||
         (s = cld_gemm_copy_operands(q, &o, scratch, err)))

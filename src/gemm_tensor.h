@@ -9,13 +9,13 @@
 enum cld_gemm_form {
     CLD_GEMM_IN_PLACE,
     CLD_GEMM_ROWS,  /* a copy with the tensor's rows at multiples of 8 elements */
-    CLD_GEMM_PANELS /* a copy [n_cols / 16 rounded up][ld lines][16], swizzled: cl/gemm_operand.cl */
+    CLD_GEMM_TURNED /* the same of the transposed tensor */
 };
 
 struct cld_gemm_operand {
     const struct cld_tensor *t;
     enum cld_gemm_form form;
-    size_t at, ld; /* elements; of panels ld counts lines: the rows of t, rounded up to a tile */
+    size_t at, ld; /* elements */
 };
 
 struct cld_gemm_operands {
@@ -23,10 +23,10 @@ struct cld_gemm_operands {
     size_t n_scratch_bytes;
 };
 
-/* Copies go behind the first `reserved_bytes` of the scratch. An operand whose rows run along k is put
- * in panels of a multiple of that many lines, if it is not 0; others stay or become rows. */
+/* Copies go behind the first `reserved_bytes` of the scratch, at multiples of 128 bytes. With `turn`,
+ * operands whose rows run along k are turned, so that k is the first dimension of both. */
 struct cld_gemm_operands cld_gemm_plan_operands(const struct cld_gemm *g, size_t reserved_bytes,
-                                                size_t a_panel_lines, size_t b_panel_lines);
+                                                bool turn);
 
 /* Whether tensor cores may do this product (g == NULL: any): storage, sizes, and leave to round. */
 bool cld_gemm_fits_tensor_cores(const struct cld_gemm *g);
@@ -35,8 +35,8 @@ bool cld_gemm_fits_tensor_cores(const struct cld_gemm *g);
 enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gemm_operands *o,
                                        struct cld_buf *scratch, struct cld_error *err);
 
-/* "-DA_ROWS=1 -DB_ROWS=0 -DC_ALIGNED=1 -DTC=..." */
-void cld_gemm_tensor_options(const struct cld_gemm *g, char *to, size_t n_bytes);
+/* "-DC_ALIGNED=1 -DTC=...": what cl/gemm_tensor.clh wants to know. */
+void cld_gemm_tensor_out_options(const struct cld_gemm *g, char *to, size_t n_bytes);
 
 /* Buffer, offset and ld of a planned operand, as kernel arguments. */
 #define CLD_GEMM_OPERAND_ARGS(o)                                                                  \

@@ -103,23 +103,19 @@ static void check_rows(const struct cld_gemm_operand *o, const uint16_t *got)
                              j < t->n_cols ? cld_f32_to_bf16(value(i, j)) : 0);
 }
 
-/* The layout that cl/gemm_operand.cl describes, element by element. */
-static void check_panels(const struct cld_gemm_operand *o, size_t lines, const uint16_t *got)
+static void check_turned(const struct cld_gemm_operand *o, const uint16_t *got)
 {
     const struct cld_tensor *t = o->t;
-    assert_int_equal(o->form, CLD_GEMM_PANELS);
-    assert_int_equal(o->ld, (t->n_rows + lines - 1) / lines * lines);
+    assert_int_equal(o->form, CLD_GEMM_TURNED);
+    assert_int_equal(o->ld, (t->n_rows + 7) / 8 * 8);
     assert_int_equal(o->at % 64, 0);
-    for (size_t step = 0; step < (t->n_cols + 15) / 16 * 16; step++)
-        for (size_t line = 0; line < o->ld; line++) {
-            size_t half = step / 8 % 2 ^ (line % 8 >= 4);
-            size_t at = o->at + (step / 16 * o->ld + line) * 16 + half * 8 + step % 8;
-            uint16_t want = step < t->n_cols ? cld_f32_to_bf16(value(line, step)) : 0;
-            assert_int_equal(got[at], line < t->n_rows ? want : 0xa5a5);
-        }
+    for (size_t i = 0; i < t->n_cols; i++)
+        for (size_t j = 0; j < o->ld; j++)
+            assert_int_equal(got[o->at + i * o->ld + j],
+                             j < t->n_rows ? cld_f32_to_bf16(value(j, i)) : 0);
 }
 
-static void test_panels(void **state)
+static void test_turned(void **state)
 {
     static const size_t sizes[][3] = {{1, 1, 1}, {64, 192, 64}, {65, 193, 65}, {130, 70, 200}};
     struct cld_queue *q = open_queue();
@@ -129,17 +125,17 @@ static void test_panels(void **state)
         struct cld_tensor a = make_tensor(q, "a", CLD_F32, m, k, k + i, 3 * i);
         struct cld_tensor b = make_tensor(q, "b", CLD_BF16, n, k, (k + 7) / 8 * 8, 16);
         struct cld_gemm g = {.kind = CLD_GEMM_NT, .a = &a, .b = &b, .bf16_products = true};
-        struct cld_gemm_operands o = cld_gemm_plan_operands(&g, 256, 64, 192);
+        struct cld_gemm_operands o = cld_gemm_plan_operands(&g, 260, true);
         uint16_t *got = copy(q, &o);
-        assert_true(o.a.at >= 128 && o.b.at >= o.a.at + o.a.ld * k);
-        check_panels(&o.a, 64, got);
-        check_panels(&o.b, 192, got);
+        assert_true(o.a.at >= 130 && o.b.at >= o.a.at + k * o.a.ld);
+        check_turned(&o.a, got);
+        check_turned(&o.b, got);
         free(got);
     }
     cld_queue_close(q);
 }
 
-/* Operands across k, and all where no panels are wanted: rows, or where they are. */
+/* Operands across k, and all where none are to be turned: rows, or where they are. */
 static void test_rows(void **state)
 {
     struct cld_queue *q = open_queue();
@@ -147,22 +143,22 @@ static void test_rows(void **state)
     struct cld_tensor a = make_tensor(q, "a", CLD_F32, 33, 2051, 2051, 5);
     struct cld_tensor b = make_tensor(q, "b", CLD_BF16, 33, 17, 24, 1); /* ld fits, offset does not */
     struct cld_gemm g = {.kind = CLD_GEMM_TN, .a = &a, .b = &b, .bf16_products = true};
-    struct cld_gemm_operands o = cld_gemm_plan_operands(&g, 0, 64, 192);
+    struct cld_gemm_operands o = cld_gemm_plan_operands(&g, 0, true);
     uint16_t *got = copy(q, &o);
     check_rows(&o.a, got);
     check_rows(&o.b, got);
     free(got);
     b.offset = 8;
-    o = cld_gemm_plan_operands(&g, 0, 64, 192);
+    o = cld_gemm_plan_operands(&g, 0, true);
     assert_int_equal(o.b.form, CLD_GEMM_IN_PLACE);
     assert_int_equal(o.b.at, 8);
     assert_int_equal(o.b.ld, 24);
-    g.kind = CLD_GEMM_NN; /* A along k in panels, B across */
-    o = cld_gemm_plan_operands(&g, 0, 64, 192);
-    assert_int_equal(o.a.form, CLD_GEMM_PANELS);
+    g.kind = CLD_GEMM_NN; /* A along k, B across */
+    o = cld_gemm_plan_operands(&g, 0, true);
+    assert_int_equal(o.a.form, CLD_GEMM_TURNED);
     assert_int_equal(o.b.form, CLD_GEMM_IN_PLACE);
     g.kind = CLD_GEMM_NT;
-    o = cld_gemm_plan_operands(&g, 0, 0, 0);
+    o = cld_gemm_plan_operands(&g, 0, false);
     assert_int_equal(o.a.form, CLD_GEMM_ROWS);
     assert_int_equal(o.b.form, CLD_GEMM_IN_PLACE);
     cld_queue_close(q);
@@ -213,7 +209,7 @@ static void test_no_ptx_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_panels),
+        cmocka_unit_test(test_turned),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_fits),
         cmocka_unit_test(test_no_ptx_here),
