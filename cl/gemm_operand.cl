@@ -41,45 +41,46 @@ gemm_rows(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) *x, ulong x
 }
 
 /* Y [n_columns, y_ld] = X [n_rows, n_columns] turned, y_ld being n_rows rounded up to 8, zeros behind
- * n_rows. A piece of work is a block of 64 x 64 through local memory. Units of 8 rows are swizzled there
- * so that neither side meets bank conflicts. */
+ * n_rows. A piece of work is a block of 128 rows by 64 columns through local memory. Units of 8 rows are
+ * swizzled there so that neither side meets bank conflicts. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 gemm_turned(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) *x, ulong x_at, ulong x_ld,
             __global ushort *y, ulong y_at, ulong y_ld)
 {
-    __local ushort block[64 * 64] __attribute__((aligned(16)));
-    uint id = get_local_id(0), line = id / 8, unit = id % 8 * 8;
+    __local ushort block[64 * 128] __attribute__((aligned(16)));
+    uint id = get_local_id(0);
     ulong across = (n_columns + 63) / 64;
-    CLD_SHARE(piece, (n_rows + 63) / 64 * across) {
-        ulong row0 = piece / across * 64, column0 = piece % across * 64;
-        ushort8 v[2];
+    CLD_SHARE(piece, (n_rows + 127) / 128 * across) {
+        ulong row0 = piece / across * 128, column0 = piece % across * 64;
+        ushort8 v[4];
 #pragma unroll
-        for (uint i = 0; i < 2; i++) {
-            ulong row = row0 + line + 32 * i, column = column0 + unit;
+        for (uint i = 0; i < 4; i++) {
+            ulong row = row0 + id / 8 + 32 * i, column = column0 + id % 8 * 8;
             v[i] = row < n_rows && column < n_columns
                        ? load_unit(x + x_at + row * x_ld + column, n_columns - column)
                        : (ushort8)(0);
         }
         barrier(CLK_LOCAL_MEM_FENCE); /* the block before has been read */
 #pragma unroll
-        for (uint i = 0; i < 2; i++) {
-            __local ushort *to = block + unit * 64 + (line + 32 * i ^ unit);
-            to[0] = v[i].s0;
-            to[64] = v[i].s1;
-            to[128] = v[i].s2;
-            to[192] = v[i].s3;
-            to[256] = v[i].s4;
-            to[320] = v[i].s5;
-            to[384] = v[i].s6;
-            to[448] = v[i].s7;
+        for (uint i = 0; i < 4; i++) {
+            uint unit = id % 8 * 8, row = (id / 8 + 32 * i) ^ unit;
+            __local ushort *to = block + unit * 128 + row;
+            to[0 * 128] = v[i].s0;
+            to[1 * 128] = v[i].s1;
+            to[2 * 128] = v[i].s2;
+            to[3 * 128] = v[i].s3;
+            to[4 * 128] = v[i].s4;
+            to[5 * 128] = v[i].s5;
+            to[6 * 128] = v[i].s6;
+            to[7 * 128] = v[i].s7;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
-        for (uint i = 0; i < 2; i++) {
-            uint step = line + 32 * i;
-            if (column0 + step < n_columns && row0 + unit < y_ld)
-                *(__global ushort8 *)(y + y_at + (column0 + step) * y_ld + row0 + unit) =
-                    *(__local const ushort8 *)(block + step * 64 + (unit ^ step / 8 * 8));
+        for (uint i = 0; i < 4; i++) {
+            uint column = id / 16 + 16 * i, row = id % 16 * 8;
+            if (column0 + column < n_columns && row0 + row < y_ld)
+                *(__global ushort8 *)(y + y_at + (column0 + column) * y_ld + row0 + row) =
+                    *(__local const ushort8 *)(block + column * 128 + (row ^ (column / 8 * 8)));
         }
     }
 }

@@ -7,8 +7,9 @@
 enum {
     unit = 8,    /* elements of 16 bytes, the grain of the copy engines */
     piece = 128, /* bytes: copies begin at multiples */
-    group = 256, /* as in cl/gemm_operand.cl, also the size of a block */
-    block = 64
+    group = 256, /* as in cl/gemm_operand.cl, like the block that is turned at once */
+    block_rows = 128,
+    block_columns = 64
 };
 
 static struct cld_gemm_operand plan_operand(const struct cld_tensor *t, bool turn, size_t *n_bytes)
@@ -55,7 +56,8 @@ static enum cld_status copy(struct cld_queue *q, const struct cld_gemm_operand *
              t->ld % unit == 0 && t->offset % unit == 0);
     struct cld_kernel_spec spec = {"gemm_operand.cl", turned ? "gemm_turned" : "gemm_rows", options,
                                    group};
-    size_t n_pieces = turned ? cld_mul(cld_div_up(t->n_rows, block), cld_div_up(t->n_cols, block))
+    size_t n_pieces = turned ? cld_mul(cld_div_up(t->n_rows, block_rows),
+                                      cld_div_up(t->n_cols, block_columns))
                              : cld_mul(t->n_rows, cld_div_up(t->n_cols, unit * group));
     return CLD_RUN(q, &spec, n_pieces, err, CLD_U64(t->n_rows), CLD_U64(t->n_cols),
                    CLD_BUF(t->buf), CLD_U64(t->offset), CLD_U64(t->ld), CLD_BUF(scratch),
