@@ -11,18 +11,21 @@
 
 #define GROUP 256
 
-#define LOAD8_f32(p)  (*(__global const float8 *)(p))
-#define LOAD8_bf16(p) as_float8(convert_uint8(*(__global const ushort8 *)(p)) << 16)
+/* bf16 of eight elements at an aligned address, and of one; what is bf16 already is not rounded again. */
+#define UNIT_f32(p)  round8_bf16(*(__global const float8 *)(p))
+#define UNIT_bf16(p) (*(__global const ushort8 *)(p))
+#define ONE_f32(p)   round_bf16(*(p))
+#define ONE_bf16(p)  (*(p))
 
 /* Eight elements, of which the first n exist; zeros behind them. */
 static inline ushort8 load_unit(__global const CLD_ELEM(TX) *x, ulong n)
 {
     if (X_ALIGNED && n >= 8)
-        return round8_bf16(CLD_CAT(LOAD8_, TX)(x));
-    float v[8];
+        return CLD_CAT(UNIT_, TX)(x);
+    ushort v[8];
     for (uint i = 0; i < 8; i++)
-        v[i] = i < n ? CLD_LOAD(TX, x, i) : 0;
-    return round8_bf16(vload8(0, v));
+        v[i] = i < n ? CLD_CAT(ONE_, TX)(x + i) : 0;
+    return vload8(0, v);
 }
 
 /* Y [n_rows, y_ld] = X [n_rows, n_columns], y_ld being n_columns rounded up to 8. A piece of work is a
