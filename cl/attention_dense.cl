@@ -71,9 +71,9 @@ __kernel void dense_softmax(__global float *scores, __global const int *spans, _
             s[key] = sees(spans, row, key) ? exp(s[key] - top) : 0.0f;
             sum += s[key];
         }
-        for (ulong key = 0; sum > 0.0f && key < n_keys; key++)
+        for (ulong key = 0; sum != 0.0f && key < n_keys; key++)
             s[key] /= sum;
-        lse[lse_at + e / n_q * lse_ld + row] = sum > 0.0f ? top + log(sum) : 0.0f;
+        lse[lse_at + e / n_q * lse_ld + row] = sum != 0.0f ? top + log(sum) : 0.0f;
     }
 }
 

@@ -38,7 +38,7 @@ static enum cld_status shape_cpu(const struct cld_queue *q, struct cld_attention
     size_t n_parts = cld_div_up(n_group(p), 4);
     p->heads_together = cld_div_up(n_group(p), n_parts);
     p->q_tile = p->heads_together == 1 ? 32 : 16;
-    p->k_tile = 32;
+    p->k_tile = 48;
     p->local = 1;
     finish_plan(p);
     return CLD_OK;
