@@ -1,5 +1,5 @@
-/* gemm_operand.cl - operands of a product in the forms that tensor cores take: bf16, rounded to nearest
- * even, in units of 16 bytes. X is f32 or bf16 with any offset and ld. */
+/* gemm_operand.cl - operands of a product in the forms that tensor cores take: bf16, rounded to
+ * nearest even, in units of 16 bytes. X is f32 or bf16 with any offset and ld. */
 #include "common.clh"
 
 #ifndef TX
@@ -11,14 +11,15 @@
 
 #define GROUP 256
 
-/* bf16 of eight elements at an aligned address, and of one; what is bf16 already is not rounded again. */
+/* bf16 of eight elements at an aligned address, and of one; what is bf16 already is not rounded
+ * again. */
 #define UNIT_f32(p)  round8_bf16(*(__global const float8 *)(p))
 #define UNIT_bf16(p) (*(__global const ushort8 *)(p))
 #define ONE_f32(p)   round_bf16(*(p))
 #define ONE_bf16(p)  (*(p))
 
 /* Eight elements, of which the first n exist; zeros behind them. */
-static inline ushort8 load_unit(__global const CLD_ELEM(TX) *x, ulong n)
+static inline ushort8 load_unit(__global const CLD_ELEM(TX) * x, ulong n)
 {
     if (X_ALIGNED && n >= 8)
         return CLD_CAT(UNIT_, TX)(x);
@@ -28,10 +29,10 @@ static inline ushort8 load_unit(__global const CLD_ELEM(TX) *x, ulong n)
     return vload8(0, v);
 }
 
-/* Y [n_rows, y_ld] = X [n_rows, n_columns], y_ld being n_columns rounded up to 8. A piece of work is a
- * span of 8 columns for each item in one row. */
+/* Y [n_rows, y_ld] = X [n_rows, n_columns], y_ld being n_columns rounded up to 8. A piece of work
+ * is a span of 8 columns for each item in one row. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-gemm_rows(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) *x, ulong x_at, ulong x_ld,
+gemm_rows(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong x_at, ulong x_ld,
           __global ushort *y, ulong y_at, ulong y_ld)
 {
     ulong n_spans = (n_columns + 8 * GROUP - 1) / (8 * GROUP);
@@ -43,11 +44,11 @@ gemm_rows(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) *x, ulong x
     }
 }
 
-/* Y [n_columns, y_ld] = X [n_rows, n_columns] turned, y_ld being n_rows rounded up to 8, zeros behind
- * n_rows. A piece of work is a block of 128 rows by 64 columns through local memory. Units of 8 rows are
- * swizzled there so that neither side meets bank conflicts. */
+/* Y [n_columns, y_ld] = X [n_rows, n_columns] turned, y_ld being n_rows rounded up to 8, zeros
+ * behind n_rows. A piece of work is a block of 128 rows by 64 columns through local memory. Units
+ * of 8 rows are swizzled there so that neither side meets bank conflicts. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-gemm_turned(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) *x, ulong x_at, ulong x_ld,
+gemm_turned(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong x_at, ulong x_ld,
             __global ushort *y, ulong y_at, ulong y_ld)
 {
     __local ushort block[64 * 128] __attribute__((aligned(16)));

@@ -1,10 +1,11 @@
 /* gemm_sm80.cl - matrix product on tensor cores since Ampere: C = op(A) op(B) (+ bias) (+ R).
  *
- * A, B bf16, sums f32. A work-group of eight warps computes a tile of 128 x 128, a warp 64 x 32 of it.
- * Slices of 32 steps of both operands come by asynchronous copies of 16 bytes into a ring of three in
- * local memory, in the layout in which they lie in memory; matrices of 8 x 8 are transposed on their
- * way to registers where that is needed. Chunks of 16 bytes are swizzled so that the rows of such a
- * matrix lie in different banks. Offsets and ld of A and B are multiples of 8 elements. */
+ * A, B bf16, sums f32. A work-group of eight warps computes a tile of 128 x 128, a warp 64 x 32 of
+ * it. Slices of 32 steps of both operands come by asynchronous copies of 16 bytes into a ring of
+ * three in local memory, in the layout in which they lie in memory; matrices of 8 x 8 are
+ * transposed on their way to registers where that is needed. Chunks of 16 bytes are swizzled so
+ * that the rows of such a matrix lie in different banks. Offsets and ld of A and B are multiples of
+ * 8 elements. */
 #ifndef A_ROWS
 #define A_ROWS 1 /* 1: A is [m, k]; 0: [k, m] */
 #endif
@@ -12,16 +13,16 @@
 #define B_ROWS 1 /* 1: B is [n, k]; 0: [k, n] */
 #endif
 
-#define BM 128
-#define BN 128
+#define BM    128
+#define BN    128
 #define GROUP 256
 
 #include "common.clh"
 #include "ptx.clh"
 #include "gemm_tensor.clh"
 
-#define BK 32
-#define STAGES 3
+#define BK          32
+#define STAGES      3
 #define SLICE_BYTES (128 * BK * 2) /* of one operand */
 #define STAGE_BYTES (2 * SLICE_BYTES)
 

@@ -1,16 +1,17 @@
 /* gemm_sm90a.cl - matrix product on Hopper's tensor cores: C = A^T B (+ bias) (+ R).
  *
- * A [k, m], B [k, n] bf16, sums f32; the host turns operands that lie the other way. A work-group is a
- * warpgroup that multiplies and a warp that fetches. It computes tiles of 64 x BN, one after another;
- * slices of 16 steps of both operands come through a ring of STAGES in local memory, which runs ahead
- * across tiles, so that loads are under way while results are written. The copy engine reads blocks of
- * 16 steps by 64 lines of 128 bytes by descriptors that gemm_sm90a_maps makes, and gives zeros outside
- * of a matrix, so m, n and k are free. Sums are named PTX registers, or the assembler would move them
- * and serialise the products.
+ * A [k, m], B [k, n] bf16, sums f32; the host turns operands that lie the other way. A work-group
+ * is a warpgroup that multiplies and a warp that fetches. It computes tiles of 64 x BN, one after
+ * another; slices of 16 steps of both operands come through a ring of STAGES in local memory, which
+ * runs ahead across tiles, so that loads are under way while results are written. The copy engine
+ * reads blocks of 16 steps by 64 lines of 128 bytes by descriptors that gemm_sm90a_maps makes, and
+ * gives zeros outside of a matrix, so m, n and k are free. Sums are named PTX registers, or the
+ * assembler would move them and serialise the products.
  *
- * Why 64 rows: three such groups share a multiprocessor, which takes 16 warps of 128 registers; a group
- * has 48 KiB of local memory at most, so three of them keep 120 KiB of slices in flight where two larger
- * ones keep 80. Why across k: lines of 128 bytes; along k a slice would be lines of 32, at half the rate.
+ * Why 64 rows: three such groups share a multiprocessor, which takes 16 warps of 128 registers; a
+ * group has 48 KiB of local memory at most, so three of them keep 120 KiB of slices in flight where
+ * two larger ones keep 80. Why across k: lines of 128 bytes; along k a slice would be lines of 32,
+ * at half the rate.
  *
  * A last strip of at most 64 columns is computed by narrow tiles, after all others. */
 #ifndef BN
@@ -19,10 +20,10 @@
 #ifndef STAGES
 #define STAGES 5 /* slices in the ring */
 #endif
-#define BM 64
-#define BK 16
+#define BM      64
+#define BK      16
 #define WORKERS 128
-#define GROUP (WORKERS + 32)
+#define GROUP   (WORKERS + 32)
 
 #include "common.clh"
 #include "ptx.clh"
@@ -30,22 +31,22 @@
 
 #define BLOCK_BYTES (64 * BK * 2) /* 64 lines of a slice; A's share of it */
 #define STAGE_BYTES (BLOCK_BYTES * (1 + BN / 64))
-#define NARROW 64 /* columns of a narrow tile */
+#define NARROW      64 /* columns of a narrow tile */
 
-/* Descriptor of a slice in local memory, without its address: swizzled over 128 bytes, 1024 bytes to the
- * next 8 steps, a block to the next 64 lines. Lengths count 16 bytes. */
+/* Descriptor of a slice in local memory, without its address: swizzled over 128 bytes, 1024 bytes
+ * to the next 8 steps, a block to the next 64 lines. Lengths count 16 bytes. */
 #define BLOCK_FIELDS (1UL << 62 | 64UL << 32 | (ulong)(BLOCK_BYTES / 16) << 16)
 
-/* --- sums: sG_0 to sG_7 are a lane's share of the 16 columns G of its tile ------------------------ */
+/* --- sums: sG_0 to sG_7 are a lane's share of the 16 columns G of its tile ------------------- */
 
-#define NAMES(g)                                                                                  \
+#define NAMES(g)                                                                                   \
     "s" #g "_0, s" #g "_1, s" #g "_2, s" #g "_3, s" #g "_4, s" #g "_5, s" #g "_6, s" #g "_7"
 #define DECLARE(g) PTX(".reg .f32 s" #g "_<8>;");
-#define READ(g, v)                                                                                \
-    PTX("mov.f32 %0, s" #g "_0; mov.f32 %1, s" #g "_1; mov.f32 %2, s" #g "_2; "                   \
-        "mov.f32 %3, s" #g "_3; mov.f32 %4, s" #g "_4; mov.f32 %5, s" #g "_5; "                   \
-        "mov.f32 %6, s" #g "_6; mov.f32 %7, s" #g "_7;"                                           \
-        : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]), "=f"(v[4]), "=f"(v[5]), "=f"(v[6]),     \
+#define READ(g, v)                                                                                 \
+    PTX("mov.f32 %0, s" #g "_0; mov.f32 %1, s" #g "_1; mov.f32 %2, s" #g "_2; "                    \
+        "mov.f32 %3, s" #g "_3; mov.f32 %4, s" #g "_4; mov.f32 %5, s" #g "_5; "                    \
+        "mov.f32 %6, s" #g "_6; mov.f32 %7, s" #g "_7;"                                            \
+        : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]), "=f"(v[4]), "=f"(v[5]), "=f"(v[6]),      \
           "=f"(v[7]))
 
 #define NAMES_64  NAMES(0) ", " NAMES(1) ", " NAMES(2) ", " NAMES(3)
@@ -61,19 +62,19 @@
 #endif
 
 /* sums = (keep ? sums : 0) + the slices of A and B at these descriptors. */
-#define MULTIPLY(shape, names, a, b, keep)                                                        \
-    PTX("//WG wgmma.fence.sync.aligned;\n"                                                        \
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n"                                              \
-        "//WG wgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" names                       \
-        "}, %0, %1, p, 1, 1, 1, 1;\n}\n"                                                         \
-        "//WG wgmma.commit_group.sync.aligned;" ::"l"(a),                                         \
-        "l"(b), "r"(keep)                                                                         \
+#define MULTIPLY(shape, names, a, b, keep)                                                         \
+    PTX("//WG wgmma.fence.sync.aligned;\n"                                                         \
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n"                                                \
+        "//WG wgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" names                        \
+        "}, %0, %1, p, 1, 1, 1, 1;\n}\n"                                                           \
+        "//WG wgmma.commit_group.sync.aligned;" ::"l"(a),                                          \
+        "l"(b), "r"(keep)                                                                          \
         : "memory")
 
 /* Waits until at most N products are under way. */
 #define WAIT_PRODUCTS(N) PTX("//WG wgmma.wait_group.sync.aligned " #N ";" ::: "memory")
 
-/* --- the ring ---------------------------------------------------------------------------------------- */
+/* --- the ring -------------------------------------------------------------------------------- */
 
 struct ring {
     uint at;    /* of the slices */
@@ -139,9 +140,10 @@ static inline void fetch_all(struct ring ring, struct work w, __global const uch
     }
 }
 
-/* --- the product ------------------------------------------------------------------------------------- */
+/* --- the product ----------------------------------------------------------------------------- */
 
-/* What the warpgroup does for a tile: its sums. A slot is empty once the product after its own runs. */
+/* What the warpgroup does for a tile: its sums. A slot is empty once the product after its own
+ * runs. */
 static inline void sum_tile(struct ring ring, struct place *p, uint n_steps, int narrow)
 {
     uint before = 0;
@@ -164,12 +166,12 @@ static inline void sum_tile(struct ring ring, struct place *p, uint n_steps, int
         barrier_arrive(ring.empty + 8 * before);
 }
 
-#define PUT(g)                                                                                    \
-    {                                                                                             \
-        float v[8];                                                                               \
-        READ(g, v);                                                                               \
-        put((float4)(v[0], v[1], v[4], v[5]), row, column + 16 * g, m, n, OUT_ARGUMENTS);         \
-        put((float4)(v[2], v[3], v[6], v[7]), row + 8, column + 16 * g, m, n, OUT_ARGUMENTS);     \
+#define PUT(g)                                                                                     \
+    {                                                                                              \
+        float v[8];                                                                                \
+        READ(g, v);                                                                                \
+        put((float4)(v[0], v[1], v[4], v[5]), row, column + 16 * g, m, n, OUT_ARGUMENTS);          \
+        put((float4)(v[2], v[3], v[6], v[7]), row + 8, column + 16 * g, m, n, OUT_ARGUMENTS);      \
     }
 
 /* maps: as gemm_sm90a_maps leaves it. k > 0. */
@@ -206,13 +208,13 @@ gemm_sm90a(ulong m, ulong n, ulong k, __global const uchar *maps, OUT_PARAMETERS
     }
 }
 
-/* --- descriptors ------------------------------------------------------------------------------------- */
+/* --- descriptors ----------------------------------------------------------------------------- */
 
-#define REPLACE(field, type, constraint, ord, value)                                              \
+#define REPLACE(field, type, constraint, ord, value)                                               \
     PTX("//WG tensormap.replace.tile." field ".global.b1024." type " [%0], " ord "%1;" ::"l"(map), \
-        constraint(value)                                                                         \
+        constraint(value)                                                                          \
         : "memory")
-#define REPLACE_CODE(field, code)                                                                 \
+#define REPLACE_CODE(field, code)                                                                  \
     PTX("//WG tensormap.replace.tile." field ".global.b1024.b32 [%0], " code ";" ::"l"(map)        \
         : "memory")
 
@@ -242,8 +244,8 @@ static inline void make_map(__global uchar *at, __global const ushort *x, ulong 
 /* maps: 256 bytes at a multiple of 128: the descriptors of A and B. Addresses and ld of A and B
  * are multiples of 8 elements. */
 __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void
-gemm_sm90a_maps(ulong m, ulong n, ulong k, __global uchar *maps, __global const ushort *a, ulong a_at,
-                ulong a_ld, __global const ushort *b, ulong b_at, ulong b_ld)
+gemm_sm90a_maps(ulong m, ulong n, ulong k, __global uchar *maps, __global const ushort *a,
+                ulong a_at, ulong a_ld, __global const ushort *b, ulong b_at, ulong b_ld)
 {
     if (get_local_id(0) == 0 && get_group_id(0) == 0) {
         make_map(maps, a + a_at, m, k, a_ld);

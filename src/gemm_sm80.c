@@ -46,10 +46,12 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
         (s = cld_gemm_copy_operands(q, &o, scratch, err)))
         return s;
     return CLD_LAUNCH(q, k, cld_mul(cld_div_up(size.m, tile), cld_div_up(size.n, tile)), err,
-                      CLD_U64(size.m), CLD_U64(size.n), CLD_U64(size.k), CLD_GEMM_OPERAND_ARGS(&o.a),
-                      CLD_GEMM_OPERAND_ARGS(&o.b), CLD_GEMM_OUT_ARGS(g));
+                      CLD_U64(size.m), CLD_U64(size.n), CLD_U64(size.k),
+                      CLD_GEMM_OPERAND_ARGS(&o.a), CLD_GEMM_OPERAND_ARGS(&o.b),
+                      CLD_GEMM_OUT_ARGS(g));
 }
 
 const struct cld_gemm_ops cld_gemm_sm80 = {
-    CLD_GEMM_SM80, "NVIDIA tensor cores with mma.sync, and bf16 operands or leave to round them", name,
-    supports, scratch_bytes, run};
+    CLD_GEMM_SM80, "NVIDIA tensor cores with mma.sync, and bf16 operands or leave to round them",
+    name,          supports,
+    scratch_bytes, run};

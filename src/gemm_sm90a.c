@@ -75,12 +75,14 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
         (s = get(q, "gemm_sm90a", options, group, &product, err)) ||
         (s = cld_gemm_copy_operands(q, &o, scratch, err)) ||
         (s = CLD_LAUNCH(q, maps, 1, err, CLD_U64(size.m), CLD_U64(size.n), CLD_U64(size.k),
-                        CLD_BUF(scratch), CLD_GEMM_OPERAND_ARGS(&o.a), CLD_GEMM_OPERAND_ARGS(&o.b))))
+                        CLD_BUF(scratch), CLD_GEMM_OPERAND_ARGS(&o.a),
+                        CLD_GEMM_OPERAND_ARGS(&o.b))))
         return s;
     return CLD_LAUNCH(q, product, cld_min(n_tiles, n_resident), err, CLD_U64(size.m),
                       CLD_U64(size.n), CLD_U64(size.k), CLD_BUF(scratch), CLD_GEMM_OUT_ARGS(g));
 }
 
 const struct cld_gemm_ops cld_gemm_sm90a = {
-    CLD_GEMM_SM90A, "NVIDIA tensor cores with wgmma, and bf16 operands or leave to round them", name,
-    supports, scratch_bytes, run};
+    CLD_GEMM_SM90A, "NVIDIA tensor cores with wgmma, and bf16 operands or leave to round them",
+    name,           supports,
+    scratch_bytes,  run};

@@ -56,12 +56,12 @@ static enum cld_status copy(struct cld_queue *q, const struct cld_gemm_operand *
              t->ld % unit == 0 && t->offset % unit == 0);
     struct cld_kernel_spec spec = {"gemm_operand.cl", turned ? "gemm_turned" : "gemm_rows", options,
                                    group};
-    size_t n_pieces = turned ? cld_mul(cld_div_up(t->n_rows, block_rows),
-                                      cld_div_up(t->n_cols, block_columns))
-                             : cld_mul(t->n_rows, cld_div_up(t->n_cols, unit * group));
-    return CLD_RUN(q, &spec, n_pieces, err, CLD_U64(t->n_rows), CLD_U64(t->n_cols),
-                   CLD_BUF(t->buf), CLD_U64(t->offset), CLD_U64(t->ld), CLD_BUF(scratch),
-                   CLD_U64(o->at), CLD_U64(o->ld));
+    size_t n_pieces =
+        turned ? cld_mul(cld_div_up(t->n_rows, block_rows), cld_div_up(t->n_cols, block_columns))
+               : cld_mul(t->n_rows, cld_div_up(t->n_cols, unit * group));
+    return CLD_RUN(q, &spec, n_pieces, err, CLD_U64(t->n_rows), CLD_U64(t->n_cols), CLD_BUF(t->buf),
+                   CLD_U64(t->offset), CLD_U64(t->ld), CLD_BUF(scratch), CLD_U64(o->at),
+                   CLD_U64(o->ld));
 }
 
 enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gemm_operands *o,

@@ -4,8 +4,8 @@
 
 #include "gemm_backend.h"
 
-/* An operand as tensor cores take it: bf16 in units of 16 bytes. It lies in its tensor, or as a copy
- * in the scratch where that has another form. */
+/* An operand as tensor cores take it: bf16 in units of 16 bytes. It lies in its tensor, or as a
+ * copy in the scratch where that has another form. */
 enum cld_gemm_form {
     CLD_GEMM_IN_PLACE,
     CLD_GEMM_ROWS,  /* a copy with the tensor's rows at multiples of 8 elements */
@@ -23,8 +23,8 @@ struct cld_gemm_operands {
     size_t n_scratch_bytes;
 };
 
-/* Copies go behind the first `reserved_bytes` of the scratch, at multiples of 128 bytes. With `turn`,
- * operands whose rows run along k are turned, so that k is the first dimension of both. */
+/* Copies go behind the first `reserved_bytes` of the scratch, at multiples of 128 bytes. With
+ * `turn`, operands whose rows run along k are turned, so that k is the first dimension of both. */
 struct cld_gemm_operands cld_gemm_plan_operands(const struct cld_gemm *g, size_t reserved_bytes,
                                                 bool turn);
 
@@ -39,8 +39,8 @@ enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gem
 void cld_gemm_tensor_out_options(const struct cld_gemm *g, char *to, size_t n_bytes);
 
 /* Buffer, offset and ld of a planned operand, as kernel arguments. */
-#define CLD_GEMM_OPERAND_ARGS(o)                                                                  \
-    CLD_BUF((o)->form == CLD_GEMM_IN_PLACE ? (o)->t->buf : scratch), CLD_U64((o)->at),            \
+#define CLD_GEMM_OPERAND_ARGS(o)                                                                   \
+    CLD_BUF((o)->form == CLD_GEMM_IN_PLACE ? (o)->t->buf : scratch), CLD_U64((o)->at),             \
         CLD_U64((o)->ld)
 
 #endif

@@ -23,8 +23,8 @@ const char *cld_probe_verdict_name(enum cld_probe_verdict verdict)
     return verdict_names[verdict];
 }
 
-/* A product with edges on all sides and several tiles. Its operands are small whole numbers, so that
- * bf16 holds them and every order of summation gives the same. */
+/* A product with edges on all sides and several tiles. Its operands are small whole numbers, so
+ * that bf16 holds them and every order of summation gives the same. */
 enum { m = 136, n = 200, k = 88, elems_most = n * m };
 
 static int value(size_t i, unsigned salt)

@@ -5,7 +5,8 @@
 #include <string.h>
 
 static const char mark[] = "//WG ";
-static const char hint[] = "use the portable kernels on this driver (the PTX path can be turned off)";
+static const char hint[] =
+    "use the portable kernels on this driver (the PTX path can be turned off)";
 
 /* The oldest PTX that knows every instruction that our kernels mark (tensormap.replace: 8.3). */
 enum { oldest_major = 8, oldest_minor = 3 };
@@ -98,8 +99,9 @@ static enum cld_status read_header(const char *text, const char *end,
         return cld_fail(err, CLD_E_DEVICE, hint, "program text is PTX %s; %s needs %d.%d or later",
                         report->version, change->target, oldest_major, oldest_minor);
     if (!is_base(change->target, report->from))
-        return cld_fail(err, CLD_E_DEVICE, hint, "program text is for %s, which is not the base of %s",
-                        report->from, change->target);
+        return cld_fail(err, CLD_E_DEVICE, hint,
+                        "program text is for %s, which is not the base of %s", report->from,
+                        change->target);
     return CLD_OK;
 }
 
@@ -109,8 +111,8 @@ static enum cld_status put_line(FILE *to, const struct line *l, const struct cld
 {
     const char *p = skip_blanks(l), *found = find(l->at, l->end, mark), *value = NULL;
     if (found && found != p)
-        return cld_fail(err, CLD_E_DEVICE, hint, "line %zu of the program text has a mark behind other text",
-                        l->number);
+        return cld_fail(err, CLD_E_DEVICE, hint,
+                        "line %zu of the program text has a mark behind other text", l->number);
     if (found) {
         report->n_uncommented++;
         fwrite(l->at, 1, (size_t)(p - l->at), to);
@@ -129,8 +131,8 @@ static enum cld_status put_line(FILE *to, const struct line *l, const struct cld
 /* A kernel is ".entry name(parameters) directives { body }"; a limit is a directive. The brace that
  * opens the body is the first one, and it stands at the begin of its line. */
 static enum cld_status put_lines(FILE *to, const char *text, const char *end,
-                                 const struct cld_ptx_change *change,
-                                 struct cld_ptx_report *report, struct cld_error *err)
+                                 const struct cld_ptx_change *change, struct cld_ptx_report *report,
+                                 struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     bool in_head = false;
@@ -157,9 +159,9 @@ static enum cld_status put_lines(FILE *to, const char *text, const char *end,
     return s;
 }
 
-enum cld_status cld_ptx_change(const char *text, size_t n_bytes, const struct cld_ptx_change *change,
-                               char **out, size_t *n_out, struct cld_ptx_report *report,
-                               struct cld_error *err)
+enum cld_status cld_ptx_change(const char *text, size_t n_bytes,
+                               const struct cld_ptx_change *change, char **out, size_t *n_out,
+                               struct cld_ptx_report *report, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     FILE *f = NULL;
@@ -182,7 +184,8 @@ enum cld_status cld_ptx_change(const char *text, size_t n_bytes, const struct cl
     if (!s && !report->n_kernels)
         s = cld_fail(err, CLD_E_DEVICE, hint, "the program text holds no kernel");
     if (!s && !change->target != !report->n_uncommented)
-        s = cld_fail(err, CLD_E_DEVICE, "report it", "the program text has %zu marked instructions for target %s",
+        s = cld_fail(err, CLD_E_DEVICE, "report it",
+                     "the program text has %zu marked instructions for target %s",
                      report->n_uncommented, report->to);
     if (s) {
         free(*out);

@@ -69,8 +69,8 @@ static struct cld_tensor make_tensor(struct cld_queue *q, const char *name, enum
     for (size_t i = 0; i < n; i++)
         h[i] = cld_f32_to_bf16(f[i]);
     assert_int_equal(cld_buf_create(q, name, n_bytes, &t.buf, &err), CLD_OK);
-    assert_int_equal(cld_buf_write(t.buf, 0, type == CLD_F32 ? (void *)f : (void *)h, n_bytes, &err),
-                     CLD_OK);
+    assert_int_equal(
+        cld_buf_write(t.buf, 0, type == CLD_F32 ? (void *)f : (void *)h, n_bytes, &err), CLD_OK);
     free(f);
     free(h);
     return t;
@@ -141,7 +141,8 @@ static void test_rows(void **state)
     struct cld_queue *q = open_queue();
     (void)state;
     struct cld_tensor a = make_tensor(q, "a", CLD_F32, 33, 2051, 2051, 5);
-    struct cld_tensor b = make_tensor(q, "b", CLD_BF16, 33, 17, 24, 1); /* ld fits, offset does not */
+    struct cld_tensor b =
+        make_tensor(q, "b", CLD_BF16, 33, 17, 24, 1); /* ld fits, offset does not */
     struct cld_gemm g = {.kind = CLD_GEMM_TN, .a = &a, .b = &b, .bf16_products = true};
     struct cld_gemm_operands o = cld_gemm_plan_operands(&g, 0, true);
     uint16_t *got = copy(q, &o);
@@ -166,7 +167,8 @@ static void test_rows(void **state)
 
 static void test_fits(void **state)
 {
-    struct cld_tensor a = {"a", CLD_BF16, 8, 16, 16, NULL, 0}, b = {"b", CLD_BF16, 8, 16, 16, NULL, 0};
+    struct cld_tensor a = {"a", CLD_BF16, 8, 16, 16, NULL, 0},
+                      b = {"b", CLD_BF16, 8, 16, 16, NULL, 0};
     struct cld_gemm g = {.kind = CLD_GEMM_NT, .a = &a, .b = &b};
     (void)state;
     assert_true(cld_gemm_fits_tensor_cores(NULL));
