@@ -41,6 +41,7 @@ static void declare_product(struct cld_bench_case *c, enum cld_gemm_kind kind,
     p->g.b = cld_bench_operand(c, storage, forward ? z->n : z->k, forward ? z->k : z->n, "b");
     p->g.c = cld_bench_operand(c, ac, z->m, z->n, "c");
     p->g.residual = tn ? p->g.c : NULL;
+    p->g.bf16_products = storage == CLD_BF16;
     p->scratch = cld_bench_buffer(c, cld_gemm_scratch_bytes(c->q, &p->g), "scratch");
 }
 
@@ -85,6 +86,13 @@ enum cld_status cld_bench_gemm(const struct cld_bench *b, struct cld_queue *q,
                 enum cld_gemm_backend backend = (enum cld_gemm_backend)backends->v[j];
                 if (backend == CLD_GEMM_CLBLAST && storage != CLD_F32) {
                     cld_info("gemm: clblast is left out in %s, it takes fp32 alone",
+                             cld_bench_storage_name(storage));
+                    continue;
+                }
+                if ((backend == CLD_GEMM_SM80 || backend == CLD_GEMM_SM90A) &&
+                    (storage != CLD_BF16 || !strcmp(cld_gemm_backend_name(q, backend), "none"))) {
+                    cld_info("gemm: %s is left out in %s, it takes bf16 on NVIDIA tensor cores alone",
+                             backend == CLD_GEMM_SM80 ? "sm80" : "sm90a",
                              cld_bench_storage_name(storage));
                     continue;
                 }

@@ -206,8 +206,9 @@ const struct cld_config_key cld_config_keys[] = {
      .min_n = 1, .max_n = 32, FREE,
      .help = "MxNxK of the matrix products that gemm measures."},
     {ENUMS(bench, gemm), .default_text = "auto", .min_n = 1, .max_n = 3,
-     .names = NAMES{"auto", "portable", "clblast", NULL}, FREE,
-     .help = "Back-ends of matrix products that gemm measures. clblast takes fp32 alone."},
+     .names = NAMES{"auto", "portable", "clblast", "sm80", "sm90a", NULL}, FREE,
+     .help = "Back-ends of matrix products that gemm measures. clblast takes fp32 alone; sm80 and "
+             "sm90a take bf16 on NVIDIA's tensor cores."},
     {ENUMS(bench, storage), .word = "runtime", .default_text = "runtime", .min_n = 1, .max_n = 2,
      .names = NAMES{"fp32", "bf16", NULL}, FREE,
      .help = "Storage in which operations are measured. runtime: that of runtime.precision, which "
