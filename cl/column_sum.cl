@@ -1,5 +1,6 @@
-/* column_sum.cl - out[j] += part[0][j] + part[1][j] + ...: the second stage of the gradients of norm
- * weights. part [n_parts, n_cols] f32 with row stride part_ld. The order depends on n_parts only.
+/* column_sum.cl - out[j] += part[0][j] + part[1][j] + ...: the second stage of the gradients of
+ * norm weights. part [n_parts, n_cols] f32 with row stride part_ld. The order depends on n_parts
+ * only.
  *
  * GPU family: a group takes STRIP columns and deals the rows out to LOCAL / STRIP slices. */
 #include "common.clh"

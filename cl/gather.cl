@@ -1,5 +1,6 @@
-/* gather.cl - y[i] = x[index[i]]; a row of zeros where the index is negative. The host keeps indices
- * below the number of rows of x; one that is not gives zeros too, so nothing is read outside. */
+/* gather.cl - y[i] = x[index[i]]; a row of zeros where the index is negative. The host keeps
+ * indices below the number of rows of x; one that is not gives zeros too, so nothing is read
+ * outside. */
 #include "common.clh"
 #include "wide.clh"
 

@@ -26,7 +26,7 @@
 #define DX f32 /* of x's gradient */
 #endif
 #ifndef NV
-#define NV 1 /* GPU family: vectors of a row that one work-item holds, n_cols / (LOCAL * 8) rounded up */
+#define NV 1 /* GPU family: vectors of a row in one work-item, n_cols / (LOCAL * 8) rounded up */
 #endif
 
 __kernel void rmsnorm_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulong x_ld,

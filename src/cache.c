@@ -125,7 +125,7 @@ static int by_age(const void *a, const void *b)
     return (x.tv_nsec > y.tv_nsec) - (x.tv_nsec < y.tv_nsec);
 }
 
-/* Entries, and what a killed process left of one ("KEY.clbin.tmp-PID"); other files are not ours. */
+/* Entries, and what a killed process left of one ("KEY.clbin.tmp-PID"); others are not ours. */
 static bool is_ours(const char *name)
 {
     return strspn(name, "0123456789abcdef") == N_KEY &&

@@ -1,9 +1,10 @@
 /* cache.h - built programs on disk, from one start to the next: a directory of checked files.
  *
- * An entry is what a driver gave for one program; its key is the hash of all that the program depends
- * on. Entries are code that will run, so the directory must be ours and writable by nobody else, and
- * an entry counts only if every check of it passes. Nothing here is ever an error of the run: without
- * a usable directory there is no cache, and an entry in any doubt is removed and counts as missing.
+ * An entry is what a driver gave for one program; its key is the hash of all that the program
+ * depends on. Entries are code that will run, so the directory must be ours and writable by nobody
+ * else, and an entry counts only if every check of it passes. Nothing here is ever an error of the
+ * run: without a usable directory there is no cache, and an entry in any doubt is removed and is
+ * missing.
  *
  * Any number of threads and processes may use one directory: entries are written aside and renamed,
  * and one that another removes is missing, no more. A handle belongs to one thread; threads of one
@@ -25,12 +26,12 @@
 struct cld_cache;
 
 /* What runtime.cache_dir means, in *out (freed by the caller): NULL is $XDG_CACHE_HOME/cldraft or
- * ~/.cache/cldraft, "off" is no cache (*out = NULL), all else a path. *out is NULL, after a warning,
- * where there is no home directory either. CLD_E_MEMORY. */
+ * ~/.cache/cldraft, "off" is no cache (*out = NULL), all else a path. Without a home directory *out
+ * is NULL after a warning. CLD_E_MEMORY. */
 enum cld_status cld_cache_dir(const char *setting, char **out, struct cld_error *err);
 
-/* Uses `dir`, which is made with mode 0700 if missing. NULL after a warning that says why it cannot be
- * used: not ours, writable by others, not writable by us, no directory. */
+/* Uses `dir`, which is made with mode 0700 if missing. NULL after a warning that says why it cannot
+ * be used: not ours, writable by others, not writable by us, no directory. */
 struct cld_cache *cld_cache_open(const char *dir, size_t cap_bytes);
 void cld_cache_close(struct cld_cache *c); /* NULL is fine; files stay */
 const char *cld_cache_path(const struct cld_cache *c);
@@ -38,8 +39,8 @@ const char *cld_cache_path(const struct cld_cache *c);
 /* The key of n texts: of each with its length, of the width of a pointer and of the file format. */
 void cld_cache_key(const char *const *texts, size_t n, char key[CLD_SHA256_HEX_BYTES]);
 
-/* True: the payload of `key`, in *out (freed by the caller with free()). False: there is none, or it
- * was damaged and is gone now (said in a warning). */
+/* True: the payload of `key`, in *out (freed by the caller with free()). False: there is none, or
+ * it was damaged and is gone now (said in a warning). */
 bool cld_cache_get(const struct cld_cache *c, const char *key, unsigned char **out,
                    size_t *n_bytes);
 

@@ -184,7 +184,8 @@ const struct cld_config_key cld_config_keys[] = {
     {PATH(runtime, cache_dir), .word = "auto", .default_text = "auto", FREE,
      .help = "Where built programs are kept for the next start, up to 512 MiB of them: a directory "
              "that belongs to the user and that nobody else may write. auto: "
-             "$XDG_CACHE_HOME/cldraft or ~/.cache/cldraft. off: nowhere."},
+             "$XDG_CACHE_HOME/cldraft or ~/.cache/cldraft, and nowhere for drivers with the quirk "
+             "dear-binary (PoCL). off: nowhere."},
 
     {ENUM(log, level), .default_text = "info",
      .names = NAMES{"debug", "info", "warning", "error", NULL}, FREE,

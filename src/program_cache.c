@@ -1,9 +1,11 @@
 /* program_cache.c - what a driver gives for a built program, kept on disk and loaded from there.
  *
- * What implementations call a binary differs: PTX text, IR, machine code. All are taken as they are;
- * whatever does not load, build and hold its kernels is dropped, and the caller builds from source.
+ * What implementations call a binary differs: PTX text, IR, machine code. All are taken as they
+ * are; whatever does not load, build and hold its kernels is dropped, and the caller builds from
+ * source.
  *
- * A payload of the cache is the number of kernels that the source gave (uint64_t), then the binary. */
+ * A payload of the cache is the number of kernels that the source gave (uint64_t), and the binary.
+ */
 #include "queue_private.h"
 
 #include <stdlib.h>

@@ -119,8 +119,8 @@ struct cld_kernel_spec {
 };
 
 /* The variant, built or taken from the cache on first use (by this thread, under the process-wide
- * build lock) and kept by the queue. CLD_E_DEVICE with the build log, or, after cld_queue_seal, naming the variant that the
- * warm-up left out. *out is borrowed from the queue. */
+ * build lock) and kept by the queue. CLD_E_DEVICE with the build log, or, after cld_queue_seal,
+ * naming the variant that the warm-up left out. *out is borrowed from the queue. */
 enum cld_status cld_kernel_get(struct cld_queue *q, const struct cld_kernel_spec *spec,
                                struct cld_kernel **out, struct cld_error *err);
 

@@ -73,15 +73,15 @@ void cld_build_unlock(void);
 
 void cld_programs_free(struct cld_queue *q);
 
-/* --- programs from and to the cache on disk (program_cache.c), under the build lock ------------- */
+/* --- programs from and to the cache on disk (program_cache.c), under the build lock ----------- */
 
 /* The key of a program in the cache: its whole source, `variant` for all else that changes it
  * (options), and the queue's device with driver and platform. */
 void cld_program_key(const struct cld_queue *q, const char *source, const char *variant,
                      char key[CLD_SHA256_HEX_BYTES]);
 
-/* The program of `key`, built with `options` and checked to hold the kernel. NULL: there is none, or
- * it was of no use and is gone now; build from source. Without a cache: NULL. */
+/* The program of `key`, built with `options` and checked to hold its kernels. NULL: there is none,
+ * or it was of no use and is gone now; build from source. Without a cache: NULL. */
 cl_program cld_program_load(struct cld_queue *q, const char *key, const char *options,
                             const char *kernel, const char *variant);
 

@@ -23,7 +23,7 @@ size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
                                           : device->max_alloc_bytes;
 }
 
-/* Where built programs of the device are kept, in *out; NULL is nowhere, and w->no_cache says why. */
+/* Where built programs of the device are kept, in *out; NULL: nowhere, and w->no_cache says why. */
 static enum cld_status choose_cache(struct cld_worker *w, char **out, struct cld_error *err)
 {
     *out = NULL;

@@ -1,5 +1,5 @@
-/* Built programs on disk: what is kept is found again and computes the same, and whatever is in doubt
- * - damaged, foreign, unsafe - is built from source instead. */
+/* Built programs on disk: what is kept is found again and computes the same, and whatever is in
+ * doubt - damaged, foreign, unsafe - is built from source instead. */
 #define _GNU_SOURCE /* environ */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -523,8 +523,8 @@ static void threads_share_what_one_built(void **state)
     assert_int_equal(n_cached, N - 1);
 }
 
-/* Whole processes, since OpenCL does not survive a fork: this program with the directory as argument,
- * see main. */
+/* Whole processes, since OpenCL does not survive a fork: this program with the directory as its
+ * argument, see main. */
 static void processes_share_a_directory(void **state)
 {
     char *dir = *state;
