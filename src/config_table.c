@@ -67,8 +67,8 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "Hugging Face directory of the frozen target: config.json, safetensors, tokenizer."},
     {SIZES(target, taps), .word = "auto", .default_text = "auto", .min = 0, .max = 1023,
      .min_n = 1, .max_n = 32,
-     .help = "Target layers whose outputs feed the drafter, ascending, counted from 0. auto: five, "
-             "evenly from the second layer to the third last."},
+     .help = "Target layers whose outputs feed the drafter, ascending, counted from 0. auto: as "
+             "many as the drafter has layers, evenly from the second to the third last."},
     {INT(target, random_weights), .word = "no", .default_text = "no", .max = EXACT,
      .help = "A seed: read config.json alone and fill the target's weights at random, to try "
              "shapes and speed without the weights. The trained drafter is of no use."},
@@ -195,9 +195,6 @@ const struct cld_config_key cld_config_keys[] = {
 
     {SIZE(eval, rows), .default_text = "0", .min = 0, .max = MANY, .unit = "rows", FREE,
      .help = "Held-out rows that an evaluation uses, from the first; 0: all."},
-    {SIZE(eval, batch_rows), .default_text = "1", .min = 1, .max = 4096, .unit = "rows", FREE,
-     .help = "Rows of one forward of an evaluation."},
-
     {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 5,
      .names = NAMES{"gemm", "attention", "loss", "elementwise", "step", NULL}, FREE,
      .help = "What to measure: operations by themselves, or whole training steps. All but gemm "
