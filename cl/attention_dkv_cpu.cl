@@ -1,27 +1,76 @@
 /* attention_dkv_cpu.cl - d_k and d_v. A work-item owns the keys of one tile of one KV head and adds
  * up, in a fixed order, what the query tiles that see it and the heads of the group contribute. CPU
  * family. */
-#define OWN KT
+#define V (KT / 16)
 #include "attention_cpu.clh"
 
-/* The rows of a query tile that see a key of [k0, k0 + KT), as whole register blocks. */
-static inline void rows_of_tile(__global const int *spans, int row, int n_q, int k0, bool full,
-                                int *first, int *end)
+#define ROWS (HG * QT + M) /* visited at once, with a last block that may be short */
+
+/* What a query tile and an own key tile have to do with each other: rows [row, end) see a key, and
+ * only vectors [v_first, v_end) of keys, whole register blocks, are seen. */
+struct overlap {
+    int row, end, v_first, v_end;
+};
+
+static inline struct overlap overlap_of(__global const int *spans, int row, int n_q, int k0,
+                                        bool full)
 {
-    *first = full ? 0 : QT;
-    *end = full ? min(QT, n_q - row) : 0;
-    for (int i = 0; !full && i < QT && row + i < n_q; i++) {
-        int4 s = vload4(row + i, spans);
-        if (max(s.x, k0) < min(s.y, k0 + KT) || max(s.z, k0) < min(s.w, k0 + KT)) {
-            *first = min(*first, i);
-            *end = i + 1;
-        }
+    struct overlap o = {row, min(row + QT, n_q), 0, V};
+    int first = n_q, end = 0, key = KT, key_end = 0;
+    if (full)
+        return o;
+    for (int r = o.row; r < o.end; r++) {
+        int4 s = vload4(r, spans) - k0;
+        int2 from = max(s.even, 0), to = min(s.odd, KT);
+        if (from.x >= to.x && from.y >= to.y)
+            continue;
+        first = min(first, r);
+        end = r + 1;
+        key = min(key, min(from.x < to.x ? from.x : KT, from.y < to.y ? from.y : KT));
+        key_end = max(key_end, max(from.x < to.x ? to.x : 0, from.y < to.y ? to.y : 0));
     }
-    *first = *first / M * M;
-    *end = (*end + M - 1) / M * M;
+    o.row = first;
+    o.end = end;
+    o.v_first = key / (16 * VB) * VB;
+    o.v_end = (key_end + 16 * VB - 1) / (16 * VB) * VB;
+    return o;
 }
 
-/* Arguments as in the dQ pass, which wrote delta; list is the one by key tiles: query tiles. */
+/* Weights of n visited rows and gradients of their scores, for the vectors of keys from v0 on. */
+static inline void weights_and_grads(const float *q_rows, const float *d_rows, const float *k,
+                                     const float *v_own, const int4 *spans, const float *norm,
+                                     const float *delta, int v0, int key, int n, bool full,
+                                     float scale, float *weights, float *grads)
+{
+    const int16 lane = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (int i = 0; i < n; i += M) {
+        float16 s[M][VB];
+        product(q_rows + i * DS, k + v0 * PANEL, s);
+        #pragma unroll
+        for (int m = 0; m < M; m++)
+            #pragma unroll
+            for (int v = 0; v < VB; v++) {
+                float16 w = exp_weight(fma(s[m][v], (float16)(scale), (float16)(-norm[i + m])));
+                if (!full) {
+                    int16 at = lane + (key + 16 * (v0 + v));
+                    int4 r = spans[i + m];
+                    w = select((float16)(0.0f), w, (at >= r.x & at < r.y) | (at >= r.z & at < r.w));
+                }
+                vstore16(w, i + m, weights + (v0 + v) * ROWS * 16);
+            }
+        product(d_rows + i * DS, v_own + v0 * PANEL, s);
+        #pragma unroll
+        for (int m = 0; m < M; m++)
+            #pragma unroll
+            for (int v = 0; v < VB; v++) {
+                float16 w = vload16(i + m, weights + (v0 + v) * ROWS * 16) * scale;
+                vstore16(w * (s[m][v] - delta[i + m]), i + m, grads + (v0 + v) * ROWS * 16);
+            }
+    }
+}
+
+/* Arguments as in the dQ pass, which wrote delta; the list is by key tiles and names query
+ * tiles. */
 __kernel void attention_dkv_cpu(__global const CLD_ELEM(X) *q, ulong q_at, ulong q_ld,
                                 __global const CLD_ELEM(X) *k, ulong k_at, ulong k_ld,
                                 __global const CLD_ELEM(X) *v, ulong v_at, ulong v_ld,
@@ -34,75 +83,53 @@ __kernel void attention_dkv_cpu(__global const CLD_ELEM(X) *q, ulong q_at, ulong
                                 __global CLD_ELEM(Y) *d_v, ulong d_v_at, ulong d_v_ld,
                                 __global const float *delta)
 {
-    float k_own[D * OWN], v_own[D * OWN], k_sums[D * OWN], v_sums[D * OWN];
-    float q_rows[HG * QT * DS], d_rows[HG * QT * DS], weights[HG * QT * OWN], d_scores[HG * QT * OWN];
+    float k_own[V * PANEL], v_own[V * PANEL], k_sums[V * PANEL], v_sums[V * PANEL];
+    float q_rows[ROWS * DS], d_rows[ROWS * DS], weights[V * ROWS * 16], grads[V * ROWS * 16];
     const float one[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    const int16 lane = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    float norm[ROWS], del[ROWS];
+    int4 spans[ROWS];
     float16 keep[V];
     ulong n_tiles = (ulong)(n_keys + KT - 1) / KT;
     for (int j = 0; j < V; j++)
         keep[j] = (float16)(1.0f);
     CLD_SHARE (p, n_pieces) {
-        ulong tile = alternate(p % n_tiles, n_tiles), kv_head = p / n_tiles;
+        ulong tile = tile_in_turn(p % n_tiles, n_tiles), kv_head = p / n_tiles;
         int k0 = (int)(tile * KT), n_visited = 0;
         for (int j = 0; j < V; j++) {
-            COPY_LANES(X, k + k_at + kv_head * D, k_ld, k0 + 16 * j, n_keys, k_own + 16 * j);
-            COPY_LANES(X, v + v_at + kv_head * D, v_ld, k0 + 16 * j, n_keys, v_own + 16 * j);
+            COPY_PANEL(X, k + k_at + kv_head * D, k_ld, k0 + 16 * j, n_keys, k_own + j * PANEL);
+            COPY_PANEL(X, v + v_at + kv_head * D, v_ld, k0 + 16 * j, n_keys, v_own + j * PANEL);
         }
         clear(k_sums);
         clear(v_sums);
         int t_end = mask[ptr_at + tile + 1];
         for (int t = mask[ptr_at + tile]; t < t_end; t++) {
-            int row = mask[list_at + t] / 2 * QT, first, end;
             bool full = mask[list_at + t] & 1;
-            rows_of_tile(mask + spans_at, row, n_q, k0, full, &first, &end);
-            for (ulong g = 0; g < group; g += HG) {
-                int n = 0; /* visited rows so far */
-                for (ulong h = kv_head * group + g; h < kv_head * group + min(g + HG, group); h++) {
-                    COPY_ROWS(X, q + q_at + h * D, q_ld, row + first, end - first, n_q - 1,
-                              q_rows + n * DS);
-                    COPY_ROWS(Y, d_o + d_o_at + h * D, d_o_ld, row + first, end - first, n_q - 1,
-                              d_rows + n * DS);
-                    for (int i = first; i < end; i += M, n += M) {
-                        float16 s[M][V];
-                        product(q_rows + n * DS, k_own, s);
-                        for (int m = 0; m < M; m++) {
-                            int r = row + i + m;
-                            bool real = r < n_q;
-                            float norm = real ? lse[lse_at + h * lse_ld + (ulong)r] : 0.0f;
-                            int4 span = real ? tidy(vload4(r, mask + spans_at)) : (int4)(0);
-                            #pragma unroll
-                            for (int j = 0; j < V; j++) {
-                                int16 key = lane + (k0 + 16 * j);
-                                float16 w = exp(fma(s[m][j], (float16)(scale), (float16)(-norm)));
-                                if (!full || !real)
-                                    w = select((float16)(0.0f), w,
-                                               (as_uint16(key - span.x) < (uint16)(span.y - span.x)) |
-                                               (as_uint16(key - span.z) < (uint16)(span.w - span.z)));
-                                vstore16(w, j, weights + (n + m) * OWN);
-                            }
-                        }
-                        product(d_rows + n * DS, v_own, s);
-                        for (int m = 0; m < M; m++) {
-                            int r = min(row + i + m, n_q - 1);
-                            float dl = delta[h * (ulong)n_q + (ulong)r];
-                            #pragma unroll
-                            for (int j = 0; j < V; j++) {
-                                float16 w = vload16(j, weights + (n + m) * OWN) * scale;
-                                vstore16(w * (s[m][j] - dl), j, d_scores + (n + m) * OWN);
-                            }
-                        }
+            int row = mask[list_at + t] / 2 * QT;
+            struct overlap o = overlap_of(mask + spans_at, row, n_q, k0, full);
+            for (ulong part = 0; part < group; part += HG) {
+                int n = 0;
+                for (ulong j = part; j < min(part + HG, group); j++) {
+                    ulong h = kv_head * group + j;
+                    for (int r = o.row; r < o.end; r++, n++) {
+                        norm[n] = lse[lse_at + h * lse_ld + (ulong)r];
+                        del[n] = delta[h * (ulong)n_q + (ulong)r];
+                        spans[n] = vload4(r, mask + spans_at);
+                        COPY_ROWS(X, q + q_at + h * D, q_ld, r, 1, r, q_rows + n * DS);
+                        COPY_ROWS(Y, d_o + d_o_at + h * D, d_o_ld, r, 1, r, d_rows + n * DS);
                     }
                 }
-                accumulate(d_rows, weights, n, keep, v_sums);
-                accumulate(q_rows, d_scores, n, keep, k_sums);
+                for (int j = o.v_first; j < o.v_end; j += VB)
+                    weights_and_grads(q_rows, d_rows, k_own, v_own, spans, norm, del, j, k0, n,
+                                      full, scale, weights, grads);
+                accumulate(d_rows, weights, ROWS * 16, n, o.v_first, o.v_end, keep, v_sums);
+                accumulate(q_rows, grads, ROWS * 16, n, o.v_first, o.v_end, keep, k_sums);
             }
             n_visited++;
         }
         for (int j = 0; j < V; j++) {
-            STORE_LANES(Y, k_sums + 16 * j, one, d_k + d_k_at + kv_head * D, d_k_ld, k0 + 16 * j,
+            STORE_PANEL(Y, k_sums + j * PANEL, one, d_k + d_k_at + kv_head * D, d_k_ld, k0 + 16 * j,
                         n_keys);
-            STORE_LANES(Y, v_sums + 16 * j, one, d_v + d_v_at + kv_head * D, d_v_ld, k0 + 16 * j,
+            STORE_PANEL(Y, v_sums + j * PANEL, one, d_v + d_v_at + kv_head * D, d_v_ld, k0 + 16 * j,
                         n_keys);
         }
         if (visited && kv_head == 0)

@@ -1,49 +1,58 @@
 /* attention_fwd_cpu.cl - o and lse: online softmax over the listed key tiles. CPU family. */
-#define OWN (QT * HG)
-#include "attention_cpu.clh"
+#include "attention_rows_cpu.clh"
 
-/* One tile of scores, n keys by OWN rows: maxima, then weights and their sums. */
-static inline void scores(const float *k, const float *q, const struct lanes *spans, int key, int n,
-                          bool full, float scale, float *weights, float16 top[V], float16 sum[V],
-                          float16 keep[V])
+/* Scores of n visited keys, from `key` on, for the vectors from v0 on; `high` collects the
+ * largest. */
+static inline void scores(const float *k, const float *q, const struct lanes *spans, int v0,
+                          int key, int n, bool full, float *weights, float16 *high)
 {
-    float16 high[V];
-    for (int v = 0; v < V; v++)
-        high[v] = (float16)(UNSEEN);
+    float16 top[VB];
+    #pragma unroll
+    for (int v = 0; v < VB; v++)
+        top[v] = (float16)(UNSEEN);
     for (int i = 0; i < n; i += M) {
-        float16 s[M][V];
-        product(k + i * DS, q, s);
+        float16 s[M][VB];
+        product(k + i * DS, q + v0 * PANEL, s);
         #pragma unroll
         for (int m = 0; m < M; m++)
             #pragma unroll
-            for (int v = 0; v < V; v++) {
-                if (!full)
-                    s[m][v] = select((float16)(UNSEEN), s[m][v],
-                                     lanes_seeing(&spans[v % (QT / 16)], key + i + m));
-                high[v] = fmax(high[v], s[m][v]);
-                vstore16(s[m][v], v, weights + (i + m) * OWN);
+            for (int v = 0; v < VB; v++) {
+                if (!full) {
+                    int16 seen = lanes_seeing(&spans[(v0 + v) % QV], key + i + m);
+                    s[m][v] = select((float16)(UNSEEN), s[m][v], i + m < n ? seen : (int16)(0));
+                }
+                top[v] = larger(top[v], s[m][v]);
+                vstore16(s[m][v], i + m, weights + (v0 + v) * KT * 16);
             }
     }
-    for (int v = 0; v < V; v++) {
-        float16 now = fmax(top[v], high[v] * scale), added = (float16)(0.0f);
-        for (int i = 0; i < n; i++) {
-            float16 s = vload16(v, weights + i * OWN);
-            float16 w = exp(fma(s, (float16)(scale), -now));
-            if (!full) /* a row that has seen no key yet has `now` near UNSEEN too */
-                w = select(w, (float16)(0.0f), s == (float16)(UNSEEN));
-            added += w;
-            vstore16(w, v, weights + i * OWN);
-        }
-        keep[v] = exp(top[v] - now);
-        sum[v] = fma(sum[v], keep[v], added);
-        top[v] = now;
-    }
+    #pragma unroll
+    for (int v = 0; v < VB; v++)
+        high[v0 + v] = top[v];
 }
 
-/* q, o [n_q, n_heads * D]; k, v [n_keys, n_kv_heads * D], both X; lse [n_heads, n_q] float.
- * spans: 4 ints a query row; list[ptr[t]] .. list[ptr[t + 1] - 1]: tile t's key tiles, 2 * tile +
- * full. visited: a counter of listed tiles, or null. Works on n_pieces = query tiles x KV heads x
- * parts of a group of heads. */
+/* Scores become weights relative to the new maximum; *top, *sum and what to keep of old sums
+ * follow. */
+static inline void softmax(float *weights, int n, bool full, float scale, float16 high,
+                           float16 *top, float16 *sum, float16 *keep)
+{
+    float16 now = larger(*top, high * scale), added = (float16)(0.0f);
+    for (int i = 0; i < n; i++) {
+        float16 s = vload16(i, weights);
+        float16 w = exp_weight(fma(s, (float16)(scale), -now));
+        if (!full) /* where no key was seen yet, `now` is as low as the score of a masked key */
+            w = select(w, (float16)(0.0f), s == (float16)(UNSEEN));
+        added += w;
+        vstore16(w, i, weights);
+    }
+    *keep = exp_weight(*top - now);
+    *sum = fma(*sum, *keep, added);
+    *top = now;
+}
+
+/* q, o [n_q, n_heads * D]; k, v [n_keys, n_kv_heads * D], all X; lse [n_heads, n_q] float.
+ * mask: spans, 4 ints a query row; list[ptr[t]] .. list[ptr[t + 1] - 1], the key tiles of query
+ * tile t as 2 * tile + full. visited: a counter of listed tiles, or null. n_pieces: query tiles x
+ * KV heads x parts of a group of heads. */
 __kernel void attention_fwd_cpu(__global const CLD_ELEM(X) *q, ulong q_at, ulong q_ld,
                                 __global const CLD_ELEM(X) *k, ulong k_at, ulong k_ld,
                                 __global const CLD_ELEM(X) *v, ulong v_at, ulong v_ld,
@@ -53,19 +62,18 @@ __kernel void attention_fwd_cpu(__global const CLD_ELEM(X) *q, ulong q_at, ulong
                                 ulong list_at, __global int *visited, ulong visited_at, int n_q,
                                 int n_keys, ulong group, float scale, ulong n_pieces)
 {
-    float own[D * OWN], sums[D * OWN], weights[KT * OWN], rows[KT * DS];
-    float16 top[V], sum[V], keep[V];
-    struct lanes spans[QT / 16];
+    float own[V * PANEL], sums[V * PANEL], weights[V * KT * 16], rows[KT * DS];
+    float16 top[V], sum[V], keep[V], high[V];
+    struct lanes spans[QV];
     ulong n_tiles = (ulong)(n_q + QT - 1) / QT;
     CLD_SHARE (p, n_pieces) {
-        struct q_piece at = q_piece_at(p, n_tiles, group);
+        struct piece at = piece_at(p, n_tiles, group);
         int n_visited = 0;
-        for (int i = 0; i < QT / 16; i++)
+        for (int i = 0; i < QV; i++)
             spans[i] = load_spans(mask + spans_at, at.row + 16 * i, n_q);
         for (int i = 0; i < V; i++) {
-            ulong h = min((ulong)(i / (QT / 16)), at.n_heads - 1); /* idle lanes repeat a head */
-            COPY_LANES(X, q + q_at + (at.head + h) * D, q_ld, at.row + i % (QT / 16) * 16, n_q,
-                       own + 16 * i);
+            COPY_PANEL(X, q + q_at + vector_head(at, i) * D, q_ld, vector_row(at, i), n_q,
+                       own + i * PANEL);
             top[i] = (float16)(UNSEEN);
             sum[i] = (float16)(0.0f);
         }
@@ -75,24 +83,26 @@ __kernel void attention_fwd_cpu(__global const CLD_ELEM(X) *q, ulong q_at, ulong
             int k0 = mask[list_at + t] / 2 * KT, first, end;
             bool full = mask[list_at + t] & 1;
             keys_of_tile(spans, k0, full, &first, &end);
-            COPY_ROWS(X, k + k_at + at.kv_head * D, k_ld, k0 + first, end - first, n_keys - 1, rows);
-            scores(rows, own, spans, k0 + first, end - first, full, scale, weights, top, sum, keep);
-            COPY_ROWS(X, v + v_at + at.kv_head * D, v_ld, k0 + first, end - first, n_keys - 1, rows);
-            accumulate(rows, weights, end - first, keep, sums);
+            int n = end - first, n_copied = whole_blocks(n);
+            COPY_ROWS(X, k + k_at + at.kv_head * D, k_ld, k0 + first, n_copied, n_keys - 1, rows);
+            for (int i = 0; i < V; i += VB)
+                scores(rows, own, spans, i, k0 + first, n, full, weights, high);
+            for (int i = 0; i < V; i++)
+                softmax(weights + i * KT * 16, n, full, scale, high[i], &top[i], &sum[i], &keep[i]);
+            COPY_ROWS(X, v + v_at + at.kv_head * D, v_ld, k0 + first, n, n_keys - 1, rows);
+            accumulate(rows, weights, KT * 16, n, 0, V, keep, sums);
             n_visited++;
         }
-        for (int i = 0; i < V; i++) {
-            int row = at.row + i % (QT / 16) * 16;
-            ulong h = (ulong)(i / (QT / 16));
+        for (int i = 0; i < V && !vector_idle(at, i); i++) {
+            int row = vector_row(at, i);
+            ulong h = vector_head(at, i);
             float factor[16], log_sum[16];
-            int16 some = sum[i] > (float16)(0.0f);
-            if (h >= at.n_heads)
-                break;
+            int16 some = sum[i] != (float16)(0.0f); /* NaN is some */
             vstore16(select((float16)(0.0f), 1.0f / sum[i], some), 0, factor);
             vstore16(select((float16)(0.0f), top[i] + log(sum[i]), some), 0, log_sum);
-            STORE_LANES(X, sums + 16 * i, factor, o + o_at + (at.head + h) * D, o_ld, row, n_q);
+            STORE_PANEL(X, sums + i * PANEL, factor, o + o_at + h * D, o_ld, row, n_q);
             for (int j = 0; j < 16 && row + j < n_q; j++)
-                lse[lse_at + (at.head + h) * lse_ld + row + j] = log_sum[j];
+                lse[lse_at + h * lse_ld + row + j] = log_sum[j];
         }
         if (visited && at.head == 0)
             atomic_add(visited + visited_at, n_visited);
