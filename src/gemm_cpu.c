@@ -78,7 +78,7 @@ static struct plan make_plan(const struct cld_queue *q, const struct cld_gemm *g
     p.kc = cld_round_up(cld_div_up(cld_max(p.size.k, 1), p.n_slices), depth_unit);
     p.n_together = cld_min(cld_max(local / 4 / strip_bytes(p.nr, p.kc), 1), together_most);
     p.panels_bytes = cld_mul(p.n_together, strip_bytes(p.nr, p.kc));
-    size_t room = cld_min(local - p.panels_bytes, cld_min(local / 4 * 3, strips_most_bytes));
+    size_t room = cld_min(local - p.panels_bytes, strips_most_bytes);
     cut(&p, d->n_compute_units, cld_max(room / strip_bytes(p.mr, p.kc), 1));
     p.strips_bytes = cld_mul(cld_div_up(p.n_blocks, p.n_ranges), strip_bytes(p.mr, p.kc));
     return p;
