@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cl_error.h"
+#include "file.h"
 #include "log.h"
 #include "size.h"
 
@@ -59,6 +60,7 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
     snprintf(q->name, sizeof q->name, "%s", options->name ? options->name : "main");
     q->budget_bytes = options->budget_bytes ? options->budget_bytes : device->global_bytes;
     q->profile = options->profile;
+    q->has_ptx = cld_device_is_nvidia(device) && !options->no_ptx;
     q->owner = pthread_self();
     q->owner_name = cld_log_current_thread();
     if (device->n_parts > 1 && (s = make_part(q, err)))
@@ -80,6 +82,10 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
         s = cld_cl_fail(err, code, "cannot make a command queue on %s", device->name);
         goto done;
     }
+    if (options->cache_dir && !(q->cache_dir = cld_format("%s", options->cache_dir))) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for a queue");
+        goto done;
+    }
     *out = q;
     q = NULL;
 done:
@@ -99,6 +105,8 @@ void cld_queue_close(struct cld_queue *q)
     while (q->buffers)
         cld_buf_free(q->buffers);
     cld_programs_free(q);
+    cld_cache_close(q->cache);
+    free(q->cache_dir);
     if (q->queue)
         clReleaseCommandQueue(q->queue);
     if (q->context)
@@ -116,6 +124,11 @@ const struct cld_device_info *cld_queue_device(const struct cld_queue *q)
 const char *cld_queue_name(const struct cld_queue *q)
 {
     return q->name;
+}
+
+bool cld_queue_has_ptx(const struct cld_queue *q)
+{
+    return q->has_ptx;
 }
 
 enum cld_status cld_queue_finish(struct cld_queue *q, struct cld_error *err)
@@ -146,6 +159,18 @@ bool cld_queue_sealed(const struct cld_queue *q)
 struct cld_queue_counts cld_queue_counts(const struct cld_queue *q)
 {
     return q->counts;
+}
+
+const char *cld_queue_program_origin(const struct cld_queue *q)
+{
+    if (!q->counts.n_cached)
+        return "source";
+    return q->counts.n_builds ? "source and cached binary" : "cached binary";
+}
+
+const char *cld_queue_cache_dir(const struct cld_queue *q)
+{
+    return q->cache ? cld_cache_path(q->cache) : NULL;
 }
 
 size_t cld_queue_held_bytes(const struct cld_queue *q)

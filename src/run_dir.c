@@ -79,14 +79,15 @@ enum cld_status cld_run_dir_write_devices(const char *dir, const struct cld_work
     const struct cld_device_info *d = &w->device;
     struct cld_queue_counts n = cld_queue_counts(w->q);
     json_t *o = json_pack(
-        "{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f}", "worker",
+        "{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f}", "worker",
         cld_queue_name(w->q), "device", (int)d->index, "name", d->name, "platform", d->platform,
         "driver", d->driver, "version", d->version, "storage",
         w->drafter.options.storage == CLD_BF16 ? "bf16" : "fp32", "attention",
         w->drafter.attention.variant, "gemm", cld_gemm_backend_name(w->q, w->drafter.gemm),
-        "program", "source", "planned_bytes", (json_int_t)cld_plan_bytes(w->plan), "held_bytes",
-        (json_int_t)cld_queue_held_bytes(w->q), "budget_bytes", (json_int_t)w->budget_bytes,
-        "programs_built", (json_int_t)n.n_builds, "build_ms", n.build_ms);
+        "program", cld_queue_program_origin(w->q), "planned_bytes",
+        (json_int_t)cld_plan_bytes(w->plan), "held_bytes", (json_int_t)cld_queue_held_bytes(w->q),
+        "budget_bytes", (json_int_t)w->budget_bytes, "programs_built", (json_int_t)n.n_builds,
+        "programs_cached", (json_int_t)n.n_cached, "build_ms", n.build_ms);
     json_t *list = json_pack("[o]", o);
     char *text = list ? json_dumps(list, JSON_INDENT(2)) : NULL;
     enum cld_status s = text ? write_text(dir, "devices.json", text, err)

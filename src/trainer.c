@@ -15,7 +15,7 @@
 #include "run_dir.h"
 #include "schedule.h"
 #include "signals.h"
-#include "worker.h"
+#include "step.h"
 
 /* So many steps in a row without a finite gradient end the run: skipping for ever hides a fault. */
 static const int64_t max_skips_in_a_row = 10;
@@ -31,18 +31,14 @@ struct trainer {
     struct cld_metrics *metrics;
     struct cld_progress progress;
     char *checkpoints, *resumed; /* directories */
-    struct cld_batch batch;
-    struct cld_document *pass; /* [n_pass] room for the documents of a pass */
-    size_t n_pass;
+    struct cld_step step;
     int64_t skips_in_a_row, saved_step;
 };
 
 /* What one step gave. */
 struct step_result {
-    struct cld_score score;
-    double grad_norm, learning_rate, step_ms, feed_ms;
-    size_t n_tokens;
-    bool skipped;
+    struct cld_step_result got;
+    double learning_rate, step_ms, feed_ms;
 };
 
 /* --- beginning -------------------------------------------------------------------------------- */
@@ -58,7 +54,7 @@ static enum cld_status note_facts(struct trainer *t, struct cld_error *err)
                  {"driver", d->driver},
                  {"attention", t->w.drafter.attention.variant},
                  {"gemm", cld_gemm_backend_name(t->w.q, t->w.drafter.gemm)},
-                 {"program", "source"}};
+                 {"program", cld_queue_program_origin(t->w.q)}};
     for (size_t i = 0; i < sizeof facts / sizeof *facts && !s; i++)
         s = cld_train_state_fact(&t->state, facts[i].key, facts[i].value, err);
     return s;
@@ -149,7 +145,7 @@ static enum cld_status open_worker(struct trainer *t, struct cld_error *err)
     if ((s = cld_worker_plan(&t->w, t->cfg, &t->setup, &device, &options, err)) ||
         (s = cld_worker_check(&t->w, err)))
         return s;
-    cld_info("memory: %.3f GiB planned of %.3f GiB; attention: %s; products: %s; programs: source",
+    cld_info("memory: %.3f GiB planned of %.3f GiB; attention: %s; products: %s",
              (double)cld_plan_bytes(t->w.plan) / 0x1p30, (double)t->w.budget_bytes / 0x1p30,
              t->w.drafter.attention.variant, cld_gemm_backend_name(t->w.q, t->w.drafter.gemm));
     return CLD_OK;
@@ -160,9 +156,12 @@ static enum cld_status warm_up(struct trainer *t, struct cld_error *err)
     double begun = cld_clock_ms();
     enum cld_status s = cld_worker_warm_up(&t->w, err);
     struct cld_queue_counts n = cld_queue_counts(t->w.q);
+    const char *cache = cld_queue_cache_dir(t->w.q);
     if (!s)
-        cld_info("warmed up in %.1f s: %zu programs built in %.1f s, %zu kernels",
-                 (cld_clock_ms() - begun) * 1e-3, n.n_builds, n.build_ms * 1e-3, n.n_kernels);
+        cld_info("warmed up in %.1f s: %zu programs from source and %zu from the cache (%s) in "
+                 "%.1f s, %zu kernels",
+                 (cld_clock_ms() - begun) * 1e-3, n.n_builds, n.n_cached,
+                 cache ? cache : t->w.no_cache, n.build_ms * 1e-3, n.n_kernels);
     return s;
 }
 
@@ -192,81 +191,39 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
 
 /* --- a step ----------------------------------------------------------------------------------- */
 
-/* Forward, loss and backward of one pass; gradients add up. */
-static enum cld_status run_pass(struct trainer *t, const struct cld_document *docs, size_t n,
-                                double inv_sum_weight, struct step_result *r, struct cld_error *err)
-{
-    struct cld_drafter *d = &t->w.drafter;
-    double begun = cld_clock_ms();
-    enum cld_status s = cld_batch_build(&t->batch, docs, n, &t->setup.rules, false, err);
-    r->feed_ms += cld_clock_ms() - begun;
-    r->n_tokens += t->batch.n_ctx;
-    if (s || (s = cld_worker_features(&t->w, &t->batch, err)) ||
-        (s = cld_drafter_forward(d, &t->batch, err)) ||
-        (s = cld_drafter_loss(d, &t->batch, inv_sum_weight, true, &r->score, err)))
-        return s;
-    return cld_drafter_backward(d, &t->batch, err);
-}
-
-static enum cld_status room_for(struct trainer *t, size_t n, struct cld_error *err)
-{
-    if (n <= t->n_pass)
-        return CLD_OK;
-    struct cld_document *grown = realloc(t->pass, cld_mul(n, sizeof *grown));
-    if (!grown)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu documents", n);
-    t->pass = grown;
-    t->n_pass = n;
-    return CLD_OK;
-}
-
 static enum cld_status run_step(struct trainer *t, struct step_result *r, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     const struct cld_document *docs = NULL;
-    size_t n_docs = 0, n_supervised = 0, n;
-    double sum_weight = 0, begun = cld_clock_ms();
-    memset(r, 0, sizeof *r);
-    if ((s = cld_feed_step(t->feed, (size_t)t->state.step, &docs, &n_docs, err)) ||
-        (s = room_for(t, n_docs, err)))
+    size_t n_docs = 0;
+    double begun = cld_clock_ms();
+    if ((s = cld_feed_step(t->feed, (size_t)t->state.step, &docs, &n_docs, err)))
         return s;
-    /* The whole global batch is normalised by one sum, known before its first pass. */
-    cld_batch_count(docs, n_docs, &t->setup.rules, &n_supervised, &sum_weight);
-    double inv = sum_weight > 0 ? 1 / sum_weight : 0;
     r->feed_ms = cld_clock_ms() - begun;
-    struct cld_cutter cut = {docs,
-                             n_docs,
-                             t->w.drafter.limits.n_ctx,
-                             t->w.drafter.limits.n_blocks,
-                             t->cfg->train.micro_rows,
-                             0,
-                             0};
-    while ((n = cld_cut(&cut, t->pass)))
-        if ((s = run_pass(t, t->pass, n, inv, r, err)))
-            return s;
     r->learning_rate = cld_learning_rate(t->cfg, (size_t)t->state.step);
     /* Adam's count of updates leaves out the skipped ones. */
     size_t update = (size_t)(t->state.step - t->state.n_skipped_steps) + 1;
-    if ((s = cld_worker_optimize(&t->w, r->learning_rate, update, &r->grad_norm, &r->skipped, err)))
+    if ((s = cld_step_run(&t->step, docs, n_docs, r->learning_rate, update, &r->got, err)))
         return s;
+    r->feed_ms += r->got.part_ms[CLD_STEP_BATCH];
     r->step_ms = cld_clock_ms() - begun;
     t->state.step++;
     t->state.n_rows += (int64_t)t->cfg->train.batch_rows;
-    t->state.n_context_tokens += (int64_t)r->n_tokens;
-    t->state.n_supervised_tokens += (int64_t)r->score.n_supervised;
+    t->state.n_context_tokens += (int64_t)r->got.n_tokens;
+    t->state.n_supervised_tokens += (int64_t)r->got.score.n_supervised;
     return CLD_OK;
 }
 
 static enum cld_status count_skips(struct trainer *t, const struct step_result *r,
                                    struct cld_error *err)
 {
-    if (!r->skipped) {
+    if (!r->got.skipped) {
         t->skips_in_a_row = 0;
         return CLD_OK;
     }
     t->state.n_skipped_steps++;
     cld_warn("step %lld was skipped: its loss is %g and its gradient norm %g",
-             (long long)t->state.step, cld_score_loss(&r->score), r->grad_norm);
+             (long long)t->state.step, cld_score_loss(&r->got.score), r->got.grad_norm);
     if (++t->skips_in_a_row < max_skips_in_a_row)
         return CLD_OK;
     return cld_fail(err, CLD_E_NUMERIC,
@@ -294,12 +251,12 @@ static enum cld_status write_step(struct trainer *t, const struct step_result *r
                                   struct cld_error *err)
 {
     struct cld_progress_line line = {(size_t)t->state.step,
-                                     cld_score_loss(&r->score),
-                                     cld_score_accuracy(&r->score),
-                                     cld_score_accepted(&r->score),
-                                     r->grad_norm,
+                                     cld_score_loss(&r->got.score),
+                                     cld_score_accuracy(&r->got.score),
+                                     cld_score_accepted(&r->got.score),
+                                     r->got.grad_norm,
                                      r->learning_rate,
-                                     (double)r->n_tokens / (r->step_ms * 1e-3)};
+                                     (double)r->got.n_tokens / (r->step_ms * 1e-3)};
     struct cld_metrics *m = t->metrics;
     cld_metrics_begin(m, t->state.step);
     cld_metrics_number(m, "loss", line.loss);
@@ -307,10 +264,10 @@ static enum cld_status write_step(struct trainer *t, const struct step_result *r
     cld_metrics_number(m, "accepted_length", line.accepted);
     cld_metrics_number(m, "grad_norm", line.grad_norm);
     cld_metrics_number(m, "learning_rate", line.learning_rate);
-    cld_metrics_whole(m, "context_tokens", (int64_t)r->n_tokens);
-    cld_metrics_whole(m, "supervised_tokens", (int64_t)r->score.n_supervised);
-    cld_metrics_whole(m, "skipped", r->skipped);
-    write_positions(m, "", &r->score, t->setup.drafter.block_size);
+    cld_metrics_whole(m, "context_tokens", (int64_t)r->got.n_tokens);
+    cld_metrics_whole(m, "supervised_tokens", (int64_t)r->got.score.n_supervised);
+    cld_metrics_whole(m, "skipped", r->got.skipped);
+    write_positions(m, "", &r->got.score, t->setup.drafter.block_size);
     cld_metrics_text(m, "attention", t->w.drafter.attention.variant);
     cld_metrics_number(m, "context_tokens_per_s", line.tokens_per_s);
     cld_metrics_number(m, "step_ms", r->step_ms);
@@ -396,10 +353,10 @@ static void summarise(const struct trainer *t, double begun_ms)
 {
     struct cld_queue_counts n = cld_queue_counts(t->w.q);
     cld_info("%lld steps, %lld context tokens, %lld supervised; %.1f s; peak device memory %.3f GiB; "
-             "%zu programs built, all before the first step; checkpoint %s/step-%lld",
+             "%zu programs built and %zu loaded, all before the first step; checkpoint %s/step-%lld",
              (long long)t->state.step, (long long)t->state.n_context_tokens,
              (long long)t->state.n_supervised_tokens, (cld_clock_ms() - begun_ms) * 1e-3,
-             (double)cld_queue_peak_bytes(t->w.q) / 0x1p30, n.n_builds, t->checkpoints,
+             (double)cld_queue_peak_bytes(t->w.q) / 0x1p30, n.n_builds, n.n_cached, t->checkpoints,
              (long long)t->state.step);
     if (t->state.best_step >= 0)
         cld_info("best held-out accepted length %.4f at step %lld", t->state.best_accepted,
@@ -414,6 +371,7 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     if (!t)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
     t->cfg = cfg;
+    t->step.w = &t->w;
     cld_signals_install();
     if (!(s = begin(t, resume, err)) && !(s = train(t, err)))
         summarise(t, begun);
@@ -426,8 +384,7 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     cld_devices_close(t->devices);
     cld_feed_close(t->feed);
     cld_train_state_free(&t->state);
-    cld_batch_free(&t->batch);
-    free(t->pass);
+    cld_step_free(&t->step);
     free(t->checkpoints);
     free(t->resumed);
     free(t);
