@@ -140,6 +140,33 @@ enum cld_status cld_batch_build(struct cld_batch *b, const struct cld_document *
     return CLD_OK;
 }
 
+enum cld_status cld_batch_make_up(struct cld_batch *b, size_t n_docs, size_t length,
+                                  size_t n_anchors, const struct cld_batch_rules *rules,
+                                  struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    int32_t *ids = calloc(length, sizeof *ids), *anchors = calloc(n_anchors + 1, sizeof *anchors);
+    uint8_t *mask = malloc(length);
+    struct cld_document *docs = calloc(n_docs, sizeof *docs);
+    if (!ids || !anchors || !mask || !docs) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a batch of %zu x %zu tokens", n_docs,
+                     length);
+        goto done;
+    }
+    memset(mask, 1, length);
+    for (size_t i = 0; i < n_anchors; i++)
+        anchors[i] = (int32_t)(i * length / n_anchors);
+    for (size_t i = 0; i < n_docs; i++)
+        docs[i] = (struct cld_document){ids, mask, length, anchors, n_anchors, i};
+    s = cld_batch_build(b, docs, n_docs, rules, true, err);
+done:
+    free(ids);
+    free(anchors);
+    free(mask);
+    free(docs);
+    return s;
+}
+
 void cld_batch_count(const struct cld_document *docs, size_t n_docs,
                      const struct cld_batch_rules *rules, size_t *n_supervised, double *sum_weight)
 {

@@ -69,8 +69,13 @@ static enum cld_status describe(struct runner *r, const struct cld_device_info *
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a case");
     for (size_t i = 0; i < n_taps; i++)
         r->taps[i] = (int)i - 1;
-    struct cld_target_options how = {
-        cld_cmd_precision(a), cld_cmd_attention(a), n, r->n_tokens, r->taps, n_taps, true};
+    struct cld_target_options how = {.storage = cld_cmd_precision(a),
+                                     .attention = cld_cmd_attention(a),
+                                     .n_tokens = n,
+                                     .n_positions = r->n_tokens,
+                                     .taps = r->taps,
+                                     .n_taps = n_taps,
+                                     .logits = true};
     size_t width = cld_max(r->config.vocab, n_taps * r->config.hidden);
     r->got = malloc(cld_mul3(n, width, sizeof(float)));
     r->expected = malloc(cld_mul3(n, width, sizeof(float)));

@@ -68,6 +68,17 @@ static void plan_weights(struct cld_target *t, struct cld_plan *plan)
         cld_plan_tensor(plan, &t->norm, s, 1, c->hidden, CLD_FOR_FROZEN, "model.norm.weight");
 }
 
+static void plan_taps(struct cld_target *t, struct cld_plan *plan)
+{
+    size_t n = t->options.n_tokens, h = t->config.hidden;
+    cld_plan_tensor(plan, &t->taps, t->options.storage, n, t->options.n_taps * h, CLD_FOR_INPUT,
+                    "taps");
+    for (size_t k = 0; k < t->options.n_taps; k++) {
+        cld_plan_part(plan, &t->tap_parts[k], &t->taps, k * h, n, h, "tap %zu", k);
+        t->tap_parts[k].ld = t->taps.ld;
+    }
+}
+
 static void plan_activations(struct cld_target *t, struct cld_plan *plan)
 {
     const struct cld_model_config *c = &t->config;
@@ -91,11 +102,6 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
     cld_plan_tensor(plan, &t->gate, s, n, c->intermediate, p, "target gate");
     cld_plan_tensor(plan, &t->up, s, n, c->intermediate, p, "target up");
     cld_plan_tensor(plan, &t->act, s, n, c->intermediate, p, "target mlp");
-    cld_plan_tensor(plan, &t->taps, s, n, t->options.n_taps * c->hidden, CLD_FOR_INPUT, "taps");
-    for (size_t k = 0; k < t->options.n_taps; k++) {
-        cld_plan_part(plan, &t->tap_parts[k], &t->taps, k * c->hidden, n, c->hidden, "tap %zu", k);
-        t->tap_parts[k].ld = t->taps.ld;
-    }
     if (t->options.logits)
         cld_plan_tensor(plan, &t->logits, CLD_F32, n, c->vocab, CLD_FOR_LOSS, "target logits");
     cld_plan_buffer(plan, &t->mask.buf, t->attention.mask_bytes, CLD_FOR_ATTENTION, "target mask");
@@ -169,7 +175,7 @@ static enum cld_status check_taps(struct cld_target *t, struct cld_error *err)
         if (v < -1 || (v >= 0 && (size_t)v >= t->config.n_layers))
             return cld_fail(err, CLD_E_USAGE, "taps count decoder layers from 0",
                             "tap %d is outside the target's %zu layers", v, t->config.n_layers);
-        if (v >= 0)
+        if (v >= 0 && !t->options.given_taps)
             t->n_layers = cld_max(t->n_layers, (size_t)v + 1);
     }
     return CLD_OK;
@@ -193,11 +199,14 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     if (!t->layers || !t->tap_parts || !t->spans)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a target of %zu layers",
                         t->n_layers);
+    plan_weights(t, plan);
+    plan_taps(t, plan);
+    if (options->given_taps)
+        return CLD_OK;
     if ((s = cld_attention_plan(q, options->attention, t->options.n_tokens, t->options.n_tokens,
                                 config->n_heads, config->n_kv_heads, config->head_dim,
                                 options->storage, CLD_F32, false, &t->attention, err)))
         return s;
-    plan_weights(t, plan);
     plan_activations(t, plan);
     write_forward(t);
     t->options.taps = NULL;
@@ -273,6 +282,8 @@ static enum cld_status refuse_extra(struct cld_target *t, const struct cld_safet
 enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *err)
 {
     size_t n_bytes = cld_tensor_bytes(&t->rope);
+    if (t->options.given_taps)
+        return CLD_OK;
     float *table = malloc(n_bytes);
     if (!table)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a rotary table");

@@ -20,6 +20,7 @@ struct cld_target_options {
     const int *taps;        /* [n_taps], borrowed until _describe returns */
     size_t n_taps;
     bool logits;            /* the head and the final norm run too */
+    bool given_taps;        /* no layer exists: others fill `taps`; embedding and head are there */
 };
 
 struct cld_target_layer {

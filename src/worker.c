@@ -7,14 +7,19 @@
 #include "log.h"
 #include "ops.h"
 
-/* Memory of the device that the run may use: memory.limit_gib for it, or what it reports less the
- * reserve. */
-static size_t budget_of(const struct cld_config *cfg, const struct cld_device_info *device)
+size_t cld_worker_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device)
 {
     if (cfg->memory.limit_gib.n)
         return cld_config_gib(cfg->memory.limit_gib.v[0]);
     size_t reserve = cld_config_gib(cfg->memory.reserve_gib);
     return device->global_bytes > reserve ? device->global_bytes - reserve : 0;
+}
+
+size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
+                                   const struct cld_device_info *device)
+{
+    return cfg->memory.max_buffer_gib > 0 ? cld_config_gib(cfg->memory.max_buffer_gib)
+                                          : device->max_alloc_bytes;
 }
 
 enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *cfg,
@@ -27,9 +32,9 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     w->setup = setup;
     w->cfg = cfg;
     w->device = *device;
-    w->budget_bytes = budget_of(cfg, device);
-    w->max_buffer_bytes = cfg->memory.max_buffer_gib > 0 ? cld_config_gib(cfg->memory.max_buffer_gib)
-                                                         : device->max_alloc_bytes;
+    w->given_features = options->given_features;
+    w->budget_bytes = cld_worker_budget_bytes(cfg, device);
+    w->max_buffer_bytes = cld_worker_max_buffer_bytes(cfg, device);
     struct cld_queue_options queue = {
         .name = options->name, .budget_bytes = w->budget_bytes, .profile = options->profile};
     struct cld_target_options target = {.storage = cfg->runtime.precision,
@@ -37,7 +42,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                         .n_tokens = n_tokens,
                                         .n_positions = cfg->data.max_length,
                                         .taps = setup->taps,
-                                        .n_taps = setup->n_taps};
+                                        .n_taps = setup->n_taps,
+                                        .given_taps = options->given_features};
     struct cld_drafter_limits limits = {n_tokens, cld_mul(options->n_rows, cfg->train.anchors),
                                         cfg->train.loss_chunk,
                                         cfg->data.max_length + setup->drafter.block_size};
@@ -77,6 +83,8 @@ enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err)
 enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
                                     struct cld_error *err)
 {
+    if (w->given_features)
+        return CLD_OK;
     return cld_target_forward(&w->target, b->ctx_ids, b->positions, b->ctx_doc, b->n_ctx, err);
 }
 
@@ -110,34 +118,16 @@ enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, 
     return cld_buf_fill(d->grads.buf, 0, cld_buf_bytes(d->grads.buf), 0, err);
 }
 
-/* A made-up micro-batch that fills the plan: every document full, every anchor slot used. */
+/* A micro-batch that fills the plan: every document full, every anchor slot used. */
 static enum cld_status largest_batch(struct cld_worker *w, struct cld_batch *b,
                                      struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
+    const struct cld_drafter_limits *most = &w->drafter.limits;
     size_t length = cld_max(w->cfg->data.max_length, w->setup->drafter.block_size);
-    size_t n_docs = cld_max(1, w->drafter.limits.n_ctx / length);
-    length = cld_min(length, w->drafter.limits.n_ctx);
-    size_t per = cld_min(w->drafter.limits.n_blocks / n_docs, length);
-    int32_t *ids = calloc(length, sizeof *ids), *anchors = calloc(length, sizeof *anchors);
-    uint8_t *mask = malloc(length);
-    struct cld_document *docs = calloc(n_docs, sizeof *docs);
-    if (!ids || !anchors || !mask || !docs) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for the warm-up");
-        goto done;
-    }
-    memset(mask, 1, length);
-    for (size_t i = 0; i < per; i++)
-        anchors[i] = (int32_t)(i * length / cld_max(1, per));
-    for (size_t i = 0; i < n_docs; i++)
-        docs[i] = (struct cld_document){ids, mask, length, anchors, per, i};
-    s = cld_batch_build(b, docs, n_docs, &w->setup->rules, true, err);
-done:
-    free(ids);
-    free(anchors);
-    free(mask);
-    free(docs);
-    return s;
+    size_t n_docs = cld_max(1, most->n_ctx / length);
+    length = cld_min(length, most->n_ctx);
+    return cld_batch_make_up(b, n_docs, length, cld_min(most->n_blocks / n_docs, length),
+                             &w->setup->rules, err);
 }
 
 enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)

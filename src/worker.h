@@ -13,6 +13,7 @@ struct cld_worker_options {
     const char *name;
     bool train;    /* gradients and optimizer state */
     bool profile;  /* time every kernel */
+    bool given_features; /* no target runs: the caller fills w->target.taps */
     size_t n_rows; /* rows of a micro-batch, at most */
 };
 
@@ -24,8 +25,15 @@ struct cld_worker {
     struct cld_plan *plan;
     struct cld_target target;
     struct cld_drafter drafter;
+    bool given_features;
     size_t budget_bytes, max_buffer_bytes;
 };
+
+/* Memory of the device that a run may use: memory.limit_gib, or what it reports less the reserve; and
+ * its largest buffer. */
+size_t cld_worker_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device);
+size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
+                                   const struct cld_device_info *device);
 
 /* Opens the queue and plans every buffer; nothing is allocated on the device. `cfg` and `setup` must
  * outlive the worker. Free with cld_worker_close whatever the result was. */
@@ -46,7 +54,8 @@ enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err);
 
 void cld_worker_close(struct cld_worker *w); /* NULL-safe */
 
-/* Runs the target over the batch's context tokens, filling the drafter's features. */
+/* Runs the target over the batch's context tokens, filling the drafter's features; does nothing where
+ * they are given. */
 enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
                                     struct cld_error *err);
 
