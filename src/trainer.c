@@ -15,7 +15,7 @@
 #include "run_dir.h"
 #include "schedule.h"
 #include "signals.h"
-#include "worker.h"
+#include "step.h"
 
 /* So many steps in a row without a finite gradient end the run: skipping for ever hides a fault. */
 static const int64_t max_skips_in_a_row = 10;
@@ -31,18 +31,14 @@ struct trainer {
     struct cld_metrics *metrics;
     struct cld_progress progress;
     char *checkpoints, *resumed; /* directories */
-    struct cld_batch batch;
-    struct cld_document *pass; /* [n_pass] room for the documents of a pass */
-    size_t n_pass;
+    struct cld_step step;
     int64_t skips_in_a_row, saved_step;
 };
 
 /* What one step gave. */
 struct step_result {
-    struct cld_score score;
-    double grad_norm, learning_rate, step_ms, feed_ms;
-    size_t n_tokens;
-    bool skipped;
+    struct cld_step_result got;
+    double learning_rate, step_ms, feed_ms;
 };
 
 /* --- beginning -------------------------------------------------------------------------------- */
@@ -192,81 +188,39 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
 
 /* --- a step ----------------------------------------------------------------------------------- */
 
-/* Forward, loss and backward of one pass; gradients add up. */
-static enum cld_status run_pass(struct trainer *t, const struct cld_document *docs, size_t n,
-                                double inv_sum_weight, struct step_result *r, struct cld_error *err)
-{
-    struct cld_drafter *d = &t->w.drafter;
-    double begun = cld_clock_ms();
-    enum cld_status s = cld_batch_build(&t->batch, docs, n, &t->setup.rules, false, err);
-    r->feed_ms += cld_clock_ms() - begun;
-    r->n_tokens += t->batch.n_ctx;
-    if (s || (s = cld_worker_features(&t->w, &t->batch, err)) ||
-        (s = cld_drafter_forward(d, &t->batch, err)) ||
-        (s = cld_drafter_loss(d, &t->batch, inv_sum_weight, true, &r->score, err)))
-        return s;
-    return cld_drafter_backward(d, &t->batch, err);
-}
-
-static enum cld_status room_for(struct trainer *t, size_t n, struct cld_error *err)
-{
-    if (n <= t->n_pass)
-        return CLD_OK;
-    struct cld_document *grown = realloc(t->pass, cld_mul(n, sizeof *grown));
-    if (!grown)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu documents", n);
-    t->pass = grown;
-    t->n_pass = n;
-    return CLD_OK;
-}
-
 static enum cld_status run_step(struct trainer *t, struct step_result *r, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     const struct cld_document *docs = NULL;
-    size_t n_docs = 0, n_supervised = 0, n;
-    double sum_weight = 0, begun = cld_clock_ms();
-    memset(r, 0, sizeof *r);
-    if ((s = cld_feed_step(t->feed, (size_t)t->state.step, &docs, &n_docs, err)) ||
-        (s = room_for(t, n_docs, err)))
+    size_t n_docs = 0;
+    double begun = cld_clock_ms();
+    if ((s = cld_feed_step(t->feed, (size_t)t->state.step, &docs, &n_docs, err)))
         return s;
-    /* The whole global batch is normalised by one sum, known before its first pass. */
-    cld_batch_count(docs, n_docs, &t->setup.rules, &n_supervised, &sum_weight);
-    double inv = sum_weight > 0 ? 1 / sum_weight : 0;
     r->feed_ms = cld_clock_ms() - begun;
-    struct cld_cutter cut = {docs,
-                             n_docs,
-                             t->w.drafter.limits.n_ctx,
-                             t->w.drafter.limits.n_blocks,
-                             t->cfg->train.micro_rows,
-                             0,
-                             0};
-    while ((n = cld_cut(&cut, t->pass)))
-        if ((s = run_pass(t, t->pass, n, inv, r, err)))
-            return s;
     r->learning_rate = cld_learning_rate(t->cfg, (size_t)t->state.step);
     /* Adam's count of updates leaves out the skipped ones. */
     size_t update = (size_t)(t->state.step - t->state.n_skipped_steps) + 1;
-    if ((s = cld_worker_optimize(&t->w, r->learning_rate, update, &r->grad_norm, &r->skipped, err)))
+    if ((s = cld_step_run(&t->step, docs, n_docs, r->learning_rate, update, &r->got, err)))
         return s;
+    r->feed_ms += r->got.part_ms[CLD_STEP_BATCH];
     r->step_ms = cld_clock_ms() - begun;
     t->state.step++;
     t->state.n_rows += (int64_t)t->cfg->train.batch_rows;
-    t->state.n_context_tokens += (int64_t)r->n_tokens;
-    t->state.n_supervised_tokens += (int64_t)r->score.n_supervised;
+    t->state.n_context_tokens += (int64_t)r->got.n_tokens;
+    t->state.n_supervised_tokens += (int64_t)r->got.score.n_supervised;
     return CLD_OK;
 }
 
 static enum cld_status count_skips(struct trainer *t, const struct step_result *r,
                                    struct cld_error *err)
 {
-    if (!r->skipped) {
+    if (!r->got.skipped) {
         t->skips_in_a_row = 0;
         return CLD_OK;
     }
     t->state.n_skipped_steps++;
     cld_warn("step %lld was skipped: its loss is %g and its gradient norm %g",
-             (long long)t->state.step, cld_score_loss(&r->score), r->grad_norm);
+             (long long)t->state.step, cld_score_loss(&r->got.score), r->got.grad_norm);
     if (++t->skips_in_a_row < max_skips_in_a_row)
         return CLD_OK;
     return cld_fail(err, CLD_E_NUMERIC,
@@ -294,12 +248,12 @@ static enum cld_status write_step(struct trainer *t, const struct step_result *r
                                   struct cld_error *err)
 {
     struct cld_progress_line line = {(size_t)t->state.step,
-                                     cld_score_loss(&r->score),
-                                     cld_score_accuracy(&r->score),
-                                     cld_score_accepted(&r->score),
-                                     r->grad_norm,
+                                     cld_score_loss(&r->got.score),
+                                     cld_score_accuracy(&r->got.score),
+                                     cld_score_accepted(&r->got.score),
+                                     r->got.grad_norm,
                                      r->learning_rate,
-                                     (double)r->n_tokens / (r->step_ms * 1e-3)};
+                                     (double)r->got.n_tokens / (r->step_ms * 1e-3)};
     struct cld_metrics *m = t->metrics;
     cld_metrics_begin(m, t->state.step);
     cld_metrics_number(m, "loss", line.loss);
@@ -307,10 +261,10 @@ static enum cld_status write_step(struct trainer *t, const struct step_result *r
     cld_metrics_number(m, "accepted_length", line.accepted);
     cld_metrics_number(m, "grad_norm", line.grad_norm);
     cld_metrics_number(m, "learning_rate", line.learning_rate);
-    cld_metrics_whole(m, "context_tokens", (int64_t)r->n_tokens);
-    cld_metrics_whole(m, "supervised_tokens", (int64_t)r->score.n_supervised);
-    cld_metrics_whole(m, "skipped", r->skipped);
-    write_positions(m, "", &r->score, t->setup.drafter.block_size);
+    cld_metrics_whole(m, "context_tokens", (int64_t)r->got.n_tokens);
+    cld_metrics_whole(m, "supervised_tokens", (int64_t)r->got.score.n_supervised);
+    cld_metrics_whole(m, "skipped", r->got.skipped);
+    write_positions(m, "", &r->got.score, t->setup.drafter.block_size);
     cld_metrics_text(m, "attention", t->w.drafter.attention.variant);
     cld_metrics_number(m, "context_tokens_per_s", line.tokens_per_s);
     cld_metrics_number(m, "step_ms", r->step_ms);
@@ -414,6 +368,7 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     if (!t)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
     t->cfg = cfg;
+    t->step.w = &t->w;
     cld_signals_install();
     if (!(s = begin(t, resume, err)) && !(s = train(t, err)))
         summarise(t, begun);
@@ -426,8 +381,7 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     cld_devices_close(t->devices);
     cld_feed_close(t->feed);
     cld_train_state_free(&t->state);
-    cld_batch_free(&t->batch);
-    free(t->pass);
+    cld_step_free(&t->step);
     free(t->checkpoints);
     free(t->resumed);
     free(t);
