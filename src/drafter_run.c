@@ -24,13 +24,27 @@ enum cld_status cld_drafter_prepare(struct cld_drafter *d, struct cld_error *err
 
 const struct cld_tensor *cld_drafter_master(const struct cld_drafter *d)
 {
+    if (cld_drafter_is_sharded(d))
+        return &d->grads;
     return d->options.train ? &d->master : &d->weights;
+}
+
+enum cld_status cld_drafter_adopt(struct cld_drafter *d, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if (!cld_drafter_is_sharded(d))
+        return CLD_OK;
+    struct cld_tensor own = cld_tensor_cols(&d->grads, d->shard_first, d->shard_n);
+    if ((s = cld_add_tensors(d->q, &d->grads, NULL, &d->weights, err)) ||
+        (d->options.storage != CLD_F32 && (s = cld_add_tensors(d->q, &own, NULL, &d->master, err))))
+        return s;
+    return cld_buf_fill(d->grads.buf, 0, cld_buf_bytes(d->grads.buf), 0, err);
 }
 
 enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
                                   struct cld_error *err)
 {
-    if (d->options.storage == CLD_F32 || !d->options.train)
+    if (d->options.storage == CLD_F32 || !d->options.train || cld_drafter_is_sharded(d))
         return CLD_OK;
     struct cld_tensor master = cld_param_part(&d->master, p);
     return cld_add_tensors(d->q, &master, NULL, &p->weight, err);
@@ -48,6 +62,8 @@ enum cld_status cld_drafter_init(struct cld_drafter *d, uint64_t seed, double st
         if (!s)
             s = cld_drafter_round(d, &d->params[i], err);
     }
+    if (!s)
+        s = cld_drafter_adopt(d, err);
     if (!s && d->options.train)
         s = cld_buf_fill(d->m.buf, 0, cld_buf_bytes(d->m.buf), 0, err);
     if (!s && d->options.train)

@@ -38,6 +38,11 @@ struct cld_step_result {
     bool skipped;    /* the gradient was not finite: nothing was updated */
 };
 
+/* Target (where the worker runs it), forward, loss and backward of one laid-out micro-batch; adds to
+ * *r. The batch is not needed after the call. */
+enum cld_status cld_step_pass(struct cld_step *t, const struct cld_batch *b, double inv_sum_weight,
+                              struct cld_step_result *r, struct cld_error *err);
+
 /* Runs the documents in as many passes as the worker's plan asks for. update: Adam's count, from 1. */
 enum cld_status cld_step_run(struct cld_step *t, const struct cld_document *docs, size_t n_docs,
                              double learning_rate, size_t update, struct cld_step_result *r,

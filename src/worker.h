@@ -14,7 +14,19 @@ struct cld_worker_options {
     bool train;    /* gradients and optimizer state */
     bool profile;  /* time every kernel */
     bool given_features; /* no target runs: the caller fills w->target.taps */
+    bool no_drafter;     /* the target alone, whose features go to the slots */
     size_t n_rows; /* rows of a micro-batch, at most */
+    size_t n_slots; /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
+    size_t shard, n_shards; /* of the optimizer state, as in struct cld_drafter_options */
+    size_t budget_bytes; /* 0: cld_worker_budget_bytes */
+};
+
+#define CLD_MAX_SLOTS 16
+
+/* Host memory that is pinned for the worker's device (cld_buf_pinned). */
+struct cld_pinned {
+    struct cld_buf *buf;
+    void *host;
 };
 
 struct cld_worker {
@@ -25,8 +37,12 @@ struct cld_worker {
     struct cld_plan *plan;
     struct cld_target target;
     struct cld_drafter drafter;
-    bool given_features;
+    bool given_features, no_drafter;
+    struct cld_drafter_limits limits;
     size_t budget_bytes, max_buffer_bytes;
+    struct cld_pinned slots[CLD_MAX_SLOTS]; /* [options.n_slots], each for features [n_ctx, K*H] */
+    struct cld_pinned stage;
+    float *staging; /* with shards: pinned host memory [n_elems] */
 };
 
 /* Memory of the device that a run may use: memory.limit_gib, or what it reports less the reserve; and
@@ -59,7 +75,24 @@ void cld_worker_close(struct cld_worker *w); /* NULL-safe */
 enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
                                     struct cld_error *err);
 
-/* Sum of squares of the gradient, in *norm its root; one AdamW step with it clipped to cfg's
+/* Features of the last forward from the device to host memory, or there from it: n_ctx rows. */
+enum cld_status cld_worker_read_features(struct cld_worker *w, size_t n_ctx, void *to,
+                                         struct cld_error *err);
+enum cld_status cld_worker_write_features(struct cld_worker *w, size_t n_ctx, const void *from,
+                                          struct cld_error *err);
+
+/* With shards: adds the gradient of drafter j to the sum of this worker's shard, from host memory
+ * [shard_n], or its own (NULL). To be called for j = 0, 1, ... in order; 0 begins the sum. */
+enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, const float *from,
+                                     struct cld_error *err);
+/* Sum of squares of the gradient (of the shard's sum). Waits for the device. */
+enum cld_status cld_worker_squares(struct cld_worker *w, double *sum, struct cld_error *err);
+/* One AdamW step (of the shard) with the gradient clipped to cfg's train.clip, `norm` being its
+ * global norm; then gradients are zeroed. A norm that is not finite: only that. */
+enum cld_status cld_worker_update(struct cld_worker *w, double norm, double learning_rate,
+                                  size_t step, struct cld_error *err);
+
+/* For a worker that trains alone: sum of squares of the gradient, in *norm its root; one AdamW step with it clipped to cfg's
  * train.clip; gradients zeroed. A gradient that is not finite changes nothing and sets *skipped. */
 enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, size_t step,
                                     double *norm, bool *skipped, struct cld_error *err);
