@@ -67,19 +67,20 @@ install_missing() {
         apt-get install --yes --no-install-recommends "${missing[@]}" >&2
 }
 
-# Configures once; later CMake runs by itself when its files change.
+# build TARGET: configures once; later CMake runs by itself when its files change.
 build() {
     if [[ ! -f build/build.ninja ]]; then
         cmake --preset release >&2 || return 1
     fi
-    cmake --build build >&2
+    cmake --build build --target "$1" >&2
 }
 
 prepare() {
+    local target=$1
     if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
         install_missing
-        build
-    elif ! command -v cmake >/dev/null || ! build; then
+        build "$target"
+    elif ! command -v cmake >/dev/null || ! build "$target"; then
         # Whoever has installed it all gets as far as others do.
         list_needs
         say "neither Debian nor Ubuntu: install what is missing of these and call again"
@@ -90,12 +91,12 @@ prepare() {
 case "${1:-}" in
 train)
     shift
-    prepare
+    prepare cldraft
     exec build/cldraft train configs/tiny.ini "$@"
     ;;
 test)
     shift
-    prepare
+    prepare all
     exec ctest --test-dir build --output-on-failure "$@"
     ;;
 -h | --help | help)

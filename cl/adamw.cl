@@ -24,12 +24,12 @@ __kernel void adamw(__global const CLD_ELEM(G) *grad, ulong grad_at, __global fl
                     float decay, float rate, float v_scale, float epsilon)
 {
     CLD_EACH(r, j, 1ul, n) {
-        const ulong left = n - j;
+        const long left = n - j;
         floatw g = LOADW(G, grad + grad_at, j, left) * grad_scale;
         floatw m1 = LOADW(f32, m + m_at, j, left);
         floatw v1 = LOADW(f32, v + v_at, j, left);
         floatw x = LOADW(f32, master + master_at, j, left);
-        const int n_decaying = j < n_decay ? (int)min(n_decay - j, (ulong)WIDE) : 0;
+        const int n_decaying = (int)clamp((long)n_decay - (long)j, 0L, (long)WIDE);
         x *= select((floatw)(1.0f), (floatw)(decay), IOTA < (intw)(n_decaying));
         m1 += (g - m1) * one_minus_beta1;
         v1 = v1 * beta2 + g * g * one_minus_beta2;

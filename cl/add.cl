@@ -17,7 +17,7 @@ __kernel void add(__global const CLD_ELEM(A) *a, ulong a_at, ulong a_ld,
                   ulong y_at, ulong y_ld, ulong n_rows, ulong n_cols)
 {
     CLD_EACH(r, j, n_rows, n_cols) {
-        const ulong left = n_cols - j;
+        const long left = n_cols - j;
         floatw v = LOADW(A, a + a_at + r * a_ld, j, left);
         if (b)
             v += LOADW(B, b + b_at + r * b_ld, j, left);

@@ -1,28 +1,29 @@
-/* column_sum.cl - out[j] += part[0][j] + part[1][j] + ...: the second stage of the gradients of norm
- * weights. part [n_parts, n_cols] f32 without gaps. The order depends on n_parts only.
+/* column_sum.cl - out[j] += part[0][j] + part[1][j] + ...: the second stage of the gradients of
+ * norm weights. part [n_parts, n_cols] f32 with row stride part_ld. The order depends on n_parts
+ * only.
  *
  * GPU family: a group takes STRIP columns and deals the rows out to LOCAL / STRIP slices. */
 #include "common.clh"
 #include "wide.clh"
 
 #if CLD_CPU
-__kernel void column_sum(__global const float *part, ulong n_parts, __global float *out,
-                         ulong out_at, ulong n_cols)
+__kernel void column_sum(__global const float *part, ulong part_ld, ulong n_parts,
+                         __global float *out, ulong out_at, ulong n_cols)
 {
     out += out_at;
     CLD_SHARE(i, (n_cols + WIDE - 1) / WIDE) {
         const ulong j = i * WIDE;
         floatw sum = 0.0f;
         for (ulong p = 0; p < n_parts; p++)
-            sum += LOADW(f32, part + p * n_cols, j, n_cols - j);
+            sum += LOADW(f32, part + p * part_ld, j, n_cols - j);
         STOREW(f32, LOADW(f32, out, j, n_cols - j) + sum, out, j, n_cols - j);
     }
 }
 #else
 #define STRIP  (LOCAL < 32 ? LOCAL : 32)
 #define SLICES (LOCAL / STRIP)
-__kernel void column_sum(__global const float *part, ulong n_parts, __global float *out,
-                         ulong out_at, ulong n_cols)
+__kernel void column_sum(__global const float *part, ulong part_ld, ulong n_parts,
+                         __global float *out, ulong out_at, ulong n_cols)
 {
     __local float s[LOCAL];
     const uint slice = LANE / STRIP;
@@ -31,7 +32,7 @@ __kernel void column_sum(__global const float *part, ulong n_parts, __global flo
         float sum = 0.0f;
         if (j < n_cols)
             for (ulong p = slice; p < n_parts; p += SLICES)
-                sum += part[p * n_cols + j];
+                sum += part[p * part_ld + j];
         s[LANE] = sum;
         barrier(CLK_LOCAL_MEM_FENCE);
         if (slice == 0 && j < n_cols) {

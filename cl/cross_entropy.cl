@@ -44,6 +44,7 @@ __kernel void cross_entropy(__global CLD_ELEM(Z) *logits, ulong z_at, ulong z_ld
             loss[loss_at + r] = log(sum) - (z_label - max_all);
             hit[hit_at + r] = first == label;
         }
+        GROUP_FENCE(); /* the logit of the label is read before its gradient replaces it */
         for (ulong j = LANE * WIDE; gradient && j < n_cols; j += LANES * WIDE) {
             floatw v = 0.0f;
             if (weight != 0.0f) {

@@ -1,8 +1,8 @@
-/* fill.cl - every element one value, or normal values that are a function of keys and element number.
+/* fill.cl - every element one value, or normal values that are a function of keys and element.
  *
  * The generator is Philox 2x32 with 10 rounds (Salmon, Moraes, Dror, Shaw 2011): the counter is the
- * element's number (row * n_cols + column, wherever it is stored), high word mixed with key_high; the
- * two words that come out give a normal value by Box and Muller's transform. */
+ * number of the element (row * n_cols + column, wherever it is stored), high word mixed with
+ * key_high; the two words that come out give a normal value by Box and Muller's transform. */
 #include "common.clh"
 #include "wide.clh"
 

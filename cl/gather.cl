@@ -1,5 +1,6 @@
-/* gather.cl - y[i] = x[index[i]]; a row of zeros where the index is negative. The host keeps indices
- * below the number of rows of x; one that is not gives zeros too, so nothing is read outside. */
+/* gather.cl - y[i] = x[index[i]]; a row of zeros where the index is negative. The host keeps
+ * indices below the number of rows of x; one that is not gives zeros too, so nothing is read
+ * outside. */
 #include "common.clh"
 #include "wide.clh"
 
@@ -16,7 +17,7 @@ __kernel void gather_rows(__global const CLD_ELEM(X) *x, ulong x_at, ulong x_ld,
 {
     CLD_EACH(r, j, n_rows, n_cols) {
         const int from = index[index_at + r];
-        const ulong left = n_cols - j;
+        const long left = n_cols - j;
         floatw v = 0.0f;
         if (from >= 0 && (ulong)from < x_rows)
             v = LOADW(X, x + x_at + (ulong)from * x_ld, j, left);

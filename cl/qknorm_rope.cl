@@ -3,8 +3,8 @@
  *
  * An item is one head of one row; item i is head i % n_heads of row i / n_heads. In the GPU family
  * lph neighbouring work-items share an item, each holding 8 elements of either half, and a group
- * works on n_slots items at a time. In the CPU family a work-item holds the whole head. The rotation is
- * orthogonal, so its backward pass is the rotation by the negative angle.
+ * works on n_slots items at a time. In the CPU family a work-item holds the whole head. The rotation
+ * is orthogonal, so its backward pass is the rotation by the negative angle.
  * Backward, a piece of work is a run of items, whose share of dw is one row of `part`. */
 #ifndef ODD_HALF
 #define ODD_HALF 0 /* 1: head_dim / 2 is no multiple of 8, so second halves lose the alignment */
@@ -65,7 +65,7 @@ static inline float head_sum(float v, uint lph, __local float *s)
 
 /* First column of my v-th vector inside a half, and what is left of the half from there. */
 #define COLUMN(v) (((v) * lph + lane) * WIDE)
-#define LEFT(v)   (COLUMN(v) < n_half ? n_half - COLUMN(v) : 0u)
+#define LEFT(v)   ((int)n_half - (int)COLUMN(v))
 
 __kernel void qknorm_rope_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulong x_ld,
                                   __global const CLD_ELEM(W) *w, ulong w_at,

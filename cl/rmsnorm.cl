@@ -26,7 +26,7 @@
 #define DX f32 /* of x's gradient */
 #endif
 #ifndef NV
-#define NV 1 /* GPU family: vectors of a row that one work-item holds, n_cols / (LOCAL * 8) rounded up */
+#define NV 1 /* GPU family: vectors of a row in one work-item, n_cols / (LOCAL * 8) rounded up */
 #endif
 
 __kernel void rmsnorm_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulong x_ld,
@@ -60,12 +60,13 @@ __kernel void rmsnorm_backward(__global const CLD_ELEM(X) *x, ulong x_at, ulong 
                                __global const CLD_ELEM(DY) *dy, ulong dy_at, ulong dy_ld,
                                __global const CLD_ELEM(R) *residual, ulong r_at, ulong r_ld,
                                __global CLD_ELEM(DX) *dx, ulong dx_at, ulong dx_ld,
-                               __global float *part, ulong n_parts, ulong n_rows, ulong n_cols)
+                               __global float *part, ulong part_ld, ulong n_parts, ulong n_rows,
+                               ulong n_cols)
 {
     GROUP_SCRATCH(s);
     w += w_at;
     CLD_SHARE(p, n_parts) {
-        __global float *dw = part + p * n_cols;
+        __global float *dw = part + p * part_ld;
 #if CLD_CPU /* a row of sums is too long for registers but stays in the cache */
         EACH_WIDE(j, n_cols) STOREW(f32, (floatw)(0.0f), dw, j, n_cols - j);
 #else
@@ -88,7 +89,8 @@ __kernel void rmsnorm_backward(__global const CLD_ELEM(X) *x, ulong x_at, ulong 
             }
 #else
             for (int v = 0; v < NV; v++) {
-                ulong j = (v * LANES + LANE) * WIDE, left = j < n_cols ? n_cols - j : 0;
+                const ulong j = (v * LANES + LANE) * WIDE;
+                const long left = (long)n_cols - (long)j;
                 floatw t = LOADW(DY, dyr, j, left) * (LOADW(X, xr, j, left) * scale);
                 dot += t * LOADW(W, w, j, left);
                 sums[v] += t;
@@ -106,8 +108,8 @@ __kernel void rmsnorm_backward(__global const CLD_ELEM(X) *x, ulong x_at, ulong 
         }
 #if !CLD_CPU
         for (int v = 0; v < NV; v++) {
-            ulong j = (v * LANES + LANE) * WIDE;
-            STOREW(f32, sums[v], dw, j, j < n_cols ? n_cols - j : 0);
+            const ulong j = (v * LANES + LANE) * WIDE;
+            STOREW(f32, sums[v], dw, j, (long)n_cols - (long)j);
         }
 #endif
     }

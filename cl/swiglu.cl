@@ -26,7 +26,7 @@ __kernel void swiglu_forward(__global const CLD_ELEM(G) *gate, ulong gate_at, ul
                              ulong n_cols)
 {
     CLD_EACH(r, j, n_rows, n_cols) {
-        const ulong left = n_cols - j;
+        const long left = n_cols - j;
         floatw g = LOADW(G, gate + gate_at + r * gate_ld, j, left);
         floatw u = LOADW(U, up + up_at + r * up_ld, j, left);
         STOREW(Y, g / (1.0f + exp(-g)) * u, y + y_at + r * y_ld, j, left);
@@ -41,7 +41,7 @@ __kernel void swiglu_backward(__global const CLD_ELEM(G) *gate, ulong gate_at, u
                               ulong n_rows, ulong n_cols)
 {
     CLD_EACH(r, j, n_rows, n_cols) {
-        const ulong left = n_cols - j;
+        const long left = n_cols - j;
         floatw g = LOADW(G, gate + gate_at + r * gate_ld, j, left);
         floatw u = LOADW(U, up + up_at + r * up_ld, j, left);
         floatw d = LOADW(Y, dy + dy_at + r * dy_ld, j, left);

@@ -31,6 +31,9 @@ static const struct cld_option device = {
 static const struct cld_option precision = {
     .name = "precision", .value = "P", .names = NAMES{"fp32", "bf16", NULL},
     .help = "storage of weights and activations (default fp32)"};
+static const struct cld_option both = {
+    .name = "precision", .value = "P", .names = NAMES{"fp32", "bf16", NULL},
+    .help = "storage of weights and activations (default: one after the other)"};
 static const struct cld_option attention = {
     .name = "attention", .value = "A", .names = NAMES{"sparse", "dense", NULL},
     .help = "attention back-end (default sparse)"};
@@ -62,7 +65,7 @@ const struct cld_command cld_commands[] = {
                         "write a checkpoint as a Hugging Face drafter directory", "", {NULL}},
     [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,
                                "compare every kernel with a double-precision reference", "",
-                               {&device, &precision, &attention, &op, &list, &seed}},
+                               {&device, &both, &op, &list, &seed}},
     [CLD_CMD_CHECK_CASE] = {"check-case", "FILE...", 1, ANY, "run golden drafter cases",
                             "Each case runs whole and again row by row, with gradients added up.",
                             {&device, &precision, &attention}},

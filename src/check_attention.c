@@ -244,7 +244,8 @@ static enum cld_status compare(struct cld_check *c, const struct work *w, double
 {
     enum cld_status s = CLD_OK;
     bool exact = c->storage == CLD_F32 && w->d_q->t.type == CLD_F32;
-    double rel = exact ? (size > 4 ? 1e-4 : 5e-6) : 4e-3, rel_grad = exact ? 2 * rel : 1e-2;
+    double rel = exact ? (size > 4 ? 1e-4 : 5e-6) : 4e-3;
+    double rel_grad = exact ? 2 * rel : size > 4 ? 5e-2 : 1e-2;
     double n = (double)w->mask.tiles.n_listed;
     const double want_visited[4] = {n, n, n, 0};
     if ((s = cld_check_compare(c, w->lse, w->want_lse, size > 4 ? 1e-5 : 2e-6, err)) ||
@@ -312,11 +313,13 @@ static const struct shape shapes[] = {
     {DRAFT, 127, 2, 13, 7, 0, false, UNSORTED},
 };
 
-/* All shapes run with the first; the others run with those of odd[] below. */
+/* All shapes run with the first, the others with those of odd[]. In bf16, which changes only loads and
+ * stores, the first n_bf16 are enough: building a variant takes seconds on some devices. */
 static const struct geometry geometries[] = {
-    {3, 1, 64}, {1, 1, 8},  {2, 2, 16},  {4, 2, 24},  {4, 1, 40},
-    {7, 1, 72}, {8, 1, 96}, {8, 2, 128}, {2, 1, 256}, {5, 1, 16},
+    {3, 1, 64}, {8, 2, 128}, {1, 1, 8},  {2, 1, 16},  {4, 2, 24},
+    {7, 1, 40}, {5, 1, 72},  {8, 1, 96}, {2, 2, 256},
 };
+static const size_t n_bf16 = 3;
 static const size_t odd[] = {9, 10, 16, 18, 19};
 
 static enum cld_status check_geometry(struct cld_check *c, const struct geometry *geo, bool all,
@@ -333,7 +336,7 @@ enum cld_status cld_check_attention(struct cld_check *c, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     const struct geometry *geo = &geometries[0];
-    size_t n = sizeof geometries / sizeof *geometries;
+    size_t n = c->storage == CLD_BF16 ? n_bf16 : sizeof geometries / sizeof *geometries;
     for (size_t i = 0; i < n && !s; i++)
         s = check_geometry(c, &geometries[i], i == 0, CLD_ATTENTION_SPARSE, err);
     for (size_t i = 0; i < n && !s; i++)

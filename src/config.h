@@ -140,7 +140,7 @@ struct cld_config {
     struct {
         enum cld_program_source program;
         enum cld_dtype precision; /* CLD_F32 or CLD_BF16: storage of weights and activations */
-        char *cache_dir; /* NULL: the user's cache directory */
+        char *cache_dir; /* NULL: the user's cache directory; "off": none (cache.h) */
     } runtime;
     struct {
         enum cld_log_level level;
@@ -153,7 +153,10 @@ struct cld_config {
     struct {
         struct cld_enum_list what; /* enum cld_bench_what */
         struct cld_shape_list shapes;
+        struct cld_enum_list gemm;    /* enum cld_gemm_backend */
+        struct cld_enum_list storage; /* CLD_F32, CLD_BF16; n == 0: runtime.precision */
         size_t repeats, warmup;
+        double least_ms;
     } bench;
 
     char *path;                      /* of the file, as given */

@@ -20,11 +20,25 @@ static enum cld_status refuse(const struct cld_config *cfg, const char *name, co
     return s;
 }
 
+/* A benchmark needs what it measures. */
+static unsigned needs_of(const struct cld_config *cfg, enum cld_config_use use)
+{
+    unsigned needs = 1u << use;
+    for (size_t i = 0; i < cfg->bench.what.n && use == CLD_CONFIG_BENCH; i++) {
+        if (cfg->bench.what.v[i] != CLD_BENCH_GEMM)
+            needs |= CLD_NEEDED_BENCH_MODEL;
+        if (cfg->bench.what.v[i] == CLD_BENCH_STEP)
+            needs |= CLD_NEEDED_BENCH_STEP;
+    }
+    return needs;
+}
+
 static enum cld_status check_needed(const struct cld_config *cfg, enum cld_config_use use,
                                     struct cld_error *err)
 {
+    const unsigned needs = needs_of(cfg, use);
     for (const struct cld_config_key *k = cld_config_keys; k->section; k++) {
-        if (!(k->needed & (1u << use)) || !cld_config_value_is_open(cfg, k))
+        if (!(k->needed & needs) || !cld_config_value_is_open(cfg, k))
             continue;
         char hint[sizeof err->hint];
         snprintf(hint, sizeof hint, "add '%s = ...' to [%s]: %s", k->name, k->section, k->help);
@@ -38,7 +52,8 @@ static enum cld_status check_data(const struct cld_config *cfg, enum cld_config_
                                   struct cld_error *err)
 {
     const struct cld_size_list *synthetic = &cfg->data.synthetic;
-    if (use == CLD_CONFIG_TRAIN && !cfg->data.train && !synthetic->n)
+    bool trains = use == CLD_CONFIG_TRAIN || needs_of(cfg, use) & CLD_NEEDED_BENCH_STEP;
+    if (trains && !cfg->data.train && !synthetic->n)
         return cld_fail(err, CLD_E_USAGE, "name a JSONL file, or try data.synthetic = ROWS,LENGTH",
                         "%s: data.train is needed and not given", cfg->path);
     if (cfg->data.train && synthetic->n)

@@ -26,6 +26,8 @@
 #define PLAN  (1u << CLD_CONFIG_PLAN)
 #define TRAIN (1u << CLD_CONFIG_TRAIN)
 #define EVAL  (1u << CLD_CONFIG_EVAL)
+#define MODEL CLD_NEEDED_BENCH_MODEL
+#define STEP  CLD_NEEDED_BENCH_STEP
 #define NAMES (const char *const[])
 
 /* Whole numbers up to here are exact in a double and in every JSON reader. */
@@ -49,7 +51,7 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "How chat rows become text; the one that the target was trained with. Rows of ready "
              "token ids need none."},
     {SIZE(data, max_length), .min = 2, .max = 1 << 20, .unit = "tokens",
-     .needed = PLAN | TRAIN | EVAL,
+     .needed = PLAN | TRAIN | EVAL | MODEL,
      .help = "Length of a row. Longer documents are cut, shorter ones padded or packed."},
     {BOOL(data, packing), .default_text = "no",
      .help = "Put several documents in a row; they do not see each other. Saves the padding when "
@@ -61,7 +63,7 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "ROWS,LENGTH: random rows of token ids in place of data.train, to try shapes and "
              "speed without data."},
 
-    {PATH(target, dir), .needed = PLAN | TRAIN | EVAL,
+    {PATH(target, dir), .needed = PLAN | TRAIN | EVAL | MODEL,
      .help = "Hugging Face directory of the frozen target: config.json, safetensors, tokenizer."},
     {SIZES(target, taps), .word = "auto", .default_text = "auto", .min = 0, .max = 1023,
      .min_n = 1, .max_n = 32,
@@ -85,7 +87,7 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "Base of the rotary position embedding."},
     {SIZE(drafter, block_size), .default_text = "16", .min = 2, .max = 64, .unit = "tokens",
      .help = "A block is one known token and block_size - 1 drafted ones."},
-    {TEXT(drafter, mask_token), .needed = TRAIN,
+    {TEXT(drafter, mask_token), .needed = TRAIN | MODEL,
      .help = "Token that stands for a position to be drafted: its id, or its text. One that the "
              "target's vocabulary has and its data never use; not the padding."},
     {ENUMS(drafter, layer_types), .default_text = "full_attention", .min_n = 1, .max_n = 32,
@@ -105,7 +107,8 @@ const struct cld_config_key cld_config_keys[] = {
     {SIZE(train, steps), .min = 1, .max = MANY, .unit = "optimizer steps",
      .change = CLD_KEY_GROWS, .needed = TRAIN,
      .help = "Length of the training, and of the learning-rate schedule."},
-    {SIZE(train, batch_rows), .min = 1, .max = 1 << 20, .unit = "rows", .needed = TRAIN,
+    {SIZE(train, batch_rows), .min = 1, .max = 1 << 20, .unit = "rows",
+     .needed = TRAIN | STEP,
      .help = "Rows of one optimizer step, over all drafters and accumulation."},
     {SIZE(train, micro_rows), .default_text = "1", .min = 1, .max = 4096, .unit = "rows", FREE,
      .help = "Rows of one forward and backward on one drafter; times the number of drafters it "
@@ -185,7 +188,10 @@ const struct cld_config_key cld_config_keys[] = {
     {ENUM(runtime, precision), .default_text = "bf16", .names = NAMES{"fp32", "bf16", NULL},
      .help = "Storage of weights and activations. Arithmetic, gradients and optimizer are fp32."},
     {PATH(runtime, cache_dir), .word = "auto", .default_text = "auto", FREE,
-     .help = "Where built programs are kept for the next start. auto: the user's cache directory."},
+     .help = "Where built programs are kept for the next start, up to 512 MiB of them: a directory "
+             "that belongs to the user and that nobody else may write. auto: "
+             "$XDG_CACHE_HOME/cldraft or ~/.cache/cldraft, and nowhere for drivers with the quirk "
+             "dear-binary (PoCL). off: nowhere."},
 
     {ENUM(log, level), .default_text = "info",
      .names = NAMES{"debug", "info", "warning", "error", NULL}, FREE,
@@ -198,16 +204,27 @@ const struct cld_config_key cld_config_keys[] = {
     {SIZE(eval, batch_rows), .default_text = "1", .min = 1, .max = 4096, .unit = "rows", FREE,
      .help = "Rows of one forward of an evaluation."},
 
-    {ENUMS(bench, what), .default_text = "gemm,attention,loss,elementwise", .min_n = 1, .max_n = 5,
+    {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 5,
      .names = NAMES{"gemm", "attention", "loss", "elementwise", "step", NULL}, FREE,
-     .help = "What to measure: operations by themselves, or whole training steps."},
+     .help = "What to measure: operations by themselves, or whole training steps. All but gemm have "
+             "the shapes of the configured drafter and micro-batch."},
     {SHAPES(bench, shapes), .default_text = "512x512x512,1024x1024x1024", .min = 1, .max = 1 << 20,
      .min_n = 1, .max_n = 32, FREE,
      .help = "MxNxK of the matrix products that gemm measures."},
+    {ENUMS(bench, gemm), .default_text = "auto", .min_n = 1, .max_n = 3,
+     .names = NAMES{"auto", "portable", "clblast", NULL}, FREE,
+     .help = "Back-ends of matrix products that gemm measures. clblast takes fp32 alone."},
+    {ENUMS(bench, storage), .word = "runtime", .default_text = "runtime", .min_n = 1, .max_n = 2,
+     .names = NAMES{"fp32", "bf16", NULL}, FREE,
+     .help = "Storage in which operations are measured. runtime: that of runtime.precision, which "
+             "whole steps always have."},
     {SIZE(bench, repeats), .default_text = "5", .min = 1, .max = 10000, FREE,
      .help = "Measured runs; the median is reported."},
-    {SIZE(bench, warmup), .default_text = "1", .min = 0, .max = 10000, FREE,
-     .help = "Runs before, which are not measured."},
+    {SIZE(bench, warmup), .default_text = "1", .min = 1, .max = 10000, FREE,
+     .help = "Runs before, which are not measured; the first one builds kernels."},
+    {REAL(bench, least_ms), .default_text = "20", .min = 0, .max = 60000, .unit = "ms", FREE,
+     .help = "A measured run of an operation lasts so long at least: a quick one is enqueued several "
+             "times in a row, and its time is divided."},
     {.section = NULL},
 };
 

@@ -28,6 +28,12 @@ enum cld_key_change { /* what a resumed run may do with the key */
     CLD_KEY_GROWS /* may become larger */
 };
 
+/* Bits of `needed` are 1 << enum cld_config_use, and these for what benchmarks measure. */
+enum {
+    CLD_NEEDED_BENCH_MODEL = 1 << 8, /* anything but products: the drafter's geometry */
+    CLD_NEEDED_BENCH_STEP = 1 << 9
+};
+
 struct cld_config_key {
     const char *section, *name;
     enum cld_key_type type;
@@ -40,7 +46,7 @@ struct cld_config_key {
     const char *unit;         /* "" where there is none */
     const char *const *names; /* of an enum, ends with NULL */
     enum cld_key_change change;
-    unsigned needed; /* bit 1 << enum cld_config_use: the command cannot do without */
+    unsigned needed; /* the commands that cannot do without, as bits */
     const char *help;
 };
 

@@ -22,7 +22,8 @@ enum cld_quirk {
     CLD_QUIRK_NO_SMALL_GROUP = 1 << 2, /* barrier kernels never with a local size below 4 */
     CLD_QUIRK_SINGLE_THREAD = 1 << 3,  /* the whole implementation is not thread-safe */
     CLD_QUIRK_LAZY_ALLOC = 1 << 4,     /* creation always succeeds: touch buffers to know */
-    CLD_QUIRK_MEMORY_GUESS = 1 << 5    /* reported memory is a fraction of a growing host's */
+    CLD_QUIRK_MEMORY_GUESS = 1 << 5,   /* reported memory is a fraction of a growing host's */
+    CLD_QUIRK_DEAR_BINARY = 1 << 6     /* binaries cost more than they save: none unless asked for */
 };
 
 struct cld_device_info {

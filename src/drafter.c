@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "op_head.h"
 #include "ops.h"
 
 /* Room for rows is rounded up, so that a matrix never has one row (a vector is one row). */
@@ -389,17 +390,6 @@ static void write_backward(struct cld_drafter *d)
     back_linear(g, CLD_CTX(&d->d_fc), CLD_CTX(&d->features), d->fc, CLD_NONE, false);
 }
 
-/* Scratch of the products of the loss, which are not in the lists. */
-static size_t loss_scratch_bytes(const struct cld_drafter *d)
-{
-    struct cld_tensor rows = cld_tensor_rows(&d->zs, 0, d->logits.n_rows);
-    struct cld_tensor back = cld_tensor_rows(&d->dzs, 0, d->logits.n_rows);
-    struct cld_gemm logits = {.kind = CLD_GEMM_NT, .a = &rows, .b = d->head, .c = &d->logits};
-    struct cld_gemm dz = {.kind = CLD_GEMM_NN, .a = &d->logits, .b = d->head, .c = &back};
-    size_t n = cld_gemm_scratch_bytes(d->q, &logits);
-    return d->options.train ? cld_max(n, cld_gemm_scratch_bytes(d->q, &dz)) : n;
-}
-
 enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_drafter_config *config,
                                      const struct cld_drafter_limits *limits,
                                      const struct cld_drafter_options *options,
@@ -450,7 +440,12 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
         write_backward(d);
     d->scratch_bytes = cld_max(cld_graph_scratch_bytes(q, &d->forward),
                                cld_graph_scratch_bytes(q, &d->backward));
-    d->scratch_bytes = cld_max(d->scratch_bytes, loss_scratch_bytes(d));
+    struct cld_head_loss loss = {.gemm = d->gemm,
+                                 .z = &d->zs,
+                                 .head = d->head,
+                                 .logits = &d->logits,
+                                 .dz = options->train ? &d->dzs : NULL};
+    d->scratch_bytes = cld_max(d->scratch_bytes, cld_head_loss_scratch_bytes(q, &loss));
     d->scratch_bytes = cld_max(d->scratch_bytes, cld_sum_scratch_bytes(q));
     cld_plan_buffer(plan, &d->scratch, cld_max(d->scratch_bytes, 4), CLD_FOR_TEMPORARY, "scratch");
     return CLD_OK;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "op_head.h"
 #include "ops.h"
 #include "random.h"
 #include "tensor_io.h"
@@ -152,33 +153,12 @@ enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batc
     return cld_graph_run(&d->forward, 0, d->forward.n, &run, err);
 }
 
-/* Logits, cross-entropy and, for training, dzs of the supervised rows [first, first + n). */
-static enum cld_status loss_chunk(struct cld_drafter *d, size_t first, size_t n, bool gradient,
-                                  struct cld_error *err)
-{
-    enum cld_status s = CLD_OK;
-    struct cld_tensor z = cld_tensor_rows(&d->zs, first, n);
-    struct cld_tensor logits = cld_tensor_rows(&d->logits, 0, n);
-    struct cld_tensor labels = cld_tensor_cols(&d->labels, first, n);
-    struct cld_tensor weights = cld_tensor_cols(&d->weights_row, first, n);
-    struct cld_tensor ce = cld_tensor_cols(&d->ce, first, n);
-    struct cld_tensor hit = cld_tensor_cols(&d->hit, first, n);
-    struct cld_gemm head = {CLD_GEMM_NT, d->gemm, &z, d->head, &logits, NULL, NULL};
-    if ((s = cld_gemm(d->q, &head, d->scratch, err)) ||
-        (s = cld_cross_entropy(d->q, &logits, &labels, &weights, &ce, &hit, gradient, err)) ||
-        !gradient)
-        return s;
-    struct cld_tensor dz = cld_tensor_rows(&d->dzs, first, n);
-    struct cld_gemm back = {CLD_GEMM_NN, d->gemm, &logits, d->head, &dz, NULL, NULL};
-    return cld_gemm(d->q, &back, d->scratch, err);
-}
-
 enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *b,
                                  double inv_sum_weight, bool gradient, struct cld_score *score,
                                  struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    size_t n = b->n_supervised, chunk = d->logits.n_rows;
+    size_t n = b->n_supervised;
     if (!b->n_draft)
         return CLD_OK;
     /* host_ce is free until the results come back. */
@@ -189,11 +169,18 @@ enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *
     struct cld_tensor zs = cld_tensor_rows(&d->zs, 0, n);
     struct cld_tensor rows = cld_tensor_cols(&d->sup_rows, 0, n);
     struct cld_tensor z = cld_tensor_rows(&d->z, 0, b->n_draft);
-    if ((s = cld_gather_rows(d->q, &z, &rows, &zs, err)))
-        return s;
-    for (size_t at = 0; at < n && !s; at += chunk)
-        s = loss_chunk(d, at, cld_min(chunk, n - at), gradient, err);
-    if (s || (s = cld_buf_read(d->ce.buf, 0, d->host_ce, n * sizeof(float), err)) ||
+    struct cld_head_loss loss = {.gemm = d->gemm,
+                                 .z = &zs,
+                                 .head = d->head,
+                                 .logits = &d->logits,
+                                 .labels = &d->labels,
+                                 .weights = &d->weights_row,
+                                 .loss = &d->ce,
+                                 .hit = &d->hit,
+                                 .dz = gradient ? &d->dzs : NULL};
+    if ((s = cld_gather_rows(d->q, &z, &rows, &zs, err)) ||
+        (s = cld_head_loss(d->q, &loss, d->scratch, err)) ||
+        (s = cld_buf_read(d->ce.buf, 0, d->host_ce, n * sizeof(float), err)) ||
         (s = cld_buf_read(d->hit.buf, 0, d->host_hit, n * sizeof(int32_t), err)))
         return s;
     cld_score_add(score, b, d->host_ce, d->host_hit);

@@ -15,9 +15,15 @@ static size_t max_parts(const struct cld_queue *q)
     return cld_queue_class(q) == CLD_CLASS_CPU ? 64 : 512;
 }
 
+/* Elements from one row of partial sums to the next: keeps rows at multiples of 16 bytes. */
+static size_t part_stride(size_t n_cols)
+{
+    return cld_round_up(n_cols, 8);
+}
+
 size_t cld_norm_scratch_bytes(const struct cld_queue *q, size_t n_cols)
 {
-    return cld_mul3(max_parts(q), n_cols, sizeof(float));
+    return cld_mul3(max_parts(q), part_stride(n_cols), sizeof(float));
 }
 
 static bool scratch_fits(const struct cld_queue *q, const struct cld_buf *scratch, size_t n_cols)
@@ -25,7 +31,7 @@ static bool scratch_fits(const struct cld_queue *q, const struct cld_buf *scratc
     return scratch && cld_buf_bytes(scratch) >= cld_norm_scratch_bytes(q, n_cols);
 }
 
-/* dw += the sum of the rows of scratch [n_parts, n_cols]. */
+/* dw += the sum of the n_parts rows in scratch. */
 static enum cld_status add_parts(struct cld_queue *q, const struct cld_buf *scratch, size_t n_parts,
                                  const struct cld_tensor *dw, struct cld_error *err)
 {
@@ -35,7 +41,8 @@ static enum cld_status add_parts(struct cld_queue *q, const struct cld_buf *scra
     cld_row_options(q, NULL, 0, local, "", options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"column_sum.cl", "column_sum", options, local}),
                    n_parts ? cld_div_up(dw->n_cols, strip) : 0, err, CLD_BUF(scratch),
-                   CLD_U64(n_parts), CLD_VECTOR(dw), CLD_U64(dw->n_cols));
+                   CLD_U64(part_stride(dw->n_cols)), CLD_U64(n_parts), CLD_VECTOR(dw),
+                   CLD_U64(dw->n_cols));
 }
 
 enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor *x,
@@ -88,8 +95,8 @@ enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tenso
     if ((s = CLD_RUN(q,
                      (&(struct cld_kernel_spec){"rmsnorm.cl", "rmsnorm_backward", options, local}),
                      n_parts, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(rstd), CLD_MATRIX(dy),
-                     CLD_MATRIX(residual), CLD_MATRIX(dx), CLD_BUF(scratch), CLD_U64(n_parts),
-                     CLD_U64(x->n_rows), CLD_U64(c))))
+                     CLD_MATRIX(residual), CLD_MATRIX(dx), CLD_BUF(scratch),
+                     CLD_U64(part_stride(c)), CLD_U64(n_parts), CLD_U64(x->n_rows), CLD_U64(c))))
         return s;
     return add_parts(q, scratch, n_parts, dw, err);
 }

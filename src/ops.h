@@ -3,7 +3,10 @@
  * Every call enqueues on the queue of its owner thread and returns; shapes are checked against each
  * other (CLD_E_INTERNAL with the shapes). Storage of each operand is F32 or BF16 by its tensor,
  * arithmetic is float. "n" rows are those of the first tensor. Index tensors are I32 [1, n].
- * All reductions have a fixed order: results are the same bits from run to run. */
+ * All reductions have a fixed order: results are the same bits from run to run. Which kernel variant
+ * a call needs follows from storages, n_cols and the alignment of begins and strides (16 bytes is
+ * fastest), never from the number of rows. Indices that point outside are the caller's error; they
+ * never become an access outside a tensor (labels and positions are clamped). */
 #ifndef CLD_OPS_H
 #define CLD_OPS_H
 
@@ -90,7 +93,8 @@ struct cld_adamw {
 };
 enum cld_status cld_adamw_step(struct cld_queue *q, const struct cld_adamw *a, struct cld_error *err);
 
-/* Normal values with this standard deviation, a pure function of (seed, stream, element). */
+/* Normal values with this standard deviation, a pure function of (seed, stream, element), where
+ * element = row * n_cols + column; equal on all devices up to the rounding of their log and cosine. */
 enum cld_status cld_fill_normal(struct cld_queue *q, const struct cld_tensor *t, uint64_t seed,
                                 uint64_t stream, float std, struct cld_error *err);
 /* Every element = value. */

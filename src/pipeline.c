@@ -82,7 +82,7 @@ static void note_facts(const struct member *m, struct cld_worker_facts *f)
              w->no_drafter ? w->target.attention.variant : w->drafter.attention.variant);
     snprintf(f->gemm, sizeof f->gemm, "%s",
              cld_gemm_backend_name(w->q, w->no_drafter ? w->target.gemm : w->drafter.gemm));
-    snprintf(f->program, sizeof f->program, "source");
+    snprintf(f->program, sizeof f->program, "%s", cld_queue_program_origin(w->q));
     f->device = w->device;
     f->storage = w->cfg->runtime.precision;
     f->planned_bytes = cld_plan_bytes(w->plan);
@@ -110,11 +110,12 @@ static enum cld_status get_ready(struct member *m, struct cld_error *err)
     if (!w->no_drafter)
         cld_exchange_join(&p->exchange, m->index, w);
     note_facts(m, &m->ready);
-    cld_info("%s warmed up in %.1f s: %zu programs built in %.1f s (%.1f s waiting for others' "
-             "builds), %zu kernels",
-             m->who->name, (cld_clock_ms() - begun) * 1e-3, m->ready.counts.n_builds,
-             m->ready.counts.build_ms * 1e-3, m->ready.counts.build_wait_ms * 1e-3,
-             m->ready.counts.n_kernels);
+    const struct cld_queue_counts *n = &m->ready.counts;
+    const char *cache = cld_queue_cache_dir(w->q);
+    cld_info("%s warmed up in %.1f s: %zu programs from source and %zu from the cache (%s) in %.1f s "
+             "(%.1f s waiting for others' builds), %zu kernels",
+             m->who->name, (cld_clock_ms() - begun) * 1e-3, n->n_builds, n->n_cached,
+             cache ? cache : w->no_cache, n->build_ms * 1e-3, n->build_wait_ms * 1e-3, n->n_kernels);
     return CLD_OK;
 }
 
@@ -408,9 +409,10 @@ enum cld_status cld_pipeline_close(struct cld_pipeline *p, struct cld_worker_fac
         if (ends)
             ends[i] = p->members[i].end;
         if (!s && p->members[i].ready.name[0] &&
-            (a->n_builds != b->n_builds || a->n_buffers != b->n_buffers))
+            (a->n_builds != b->n_builds || a->n_cached != b->n_cached ||
+             a->n_buffers != b->n_buffers))
             s = cld_fail(err, CLD_E_INTERNAL, "", "%s built %zu programs and created %zu buffers after "
-                         "the warm-up", p->members[i].end.name, b->n_builds - a->n_builds,
+                         "the warm-up", p->members[i].end.name, b->n_builds + b->n_cached - a->n_builds - a->n_cached,
                          b->n_buffers - a->n_buffers);
     }
     cld_deal_close(p->deal);

@@ -1,4 +1,4 @@
-/* program.c - kernel variants: embedded source, build options, build, launch. */
+/* program.c - kernel variants: embedded source, build options, build or cache, launch. */
 #include "queue_private.h"
 
 #include <ctype.h>
@@ -92,39 +92,53 @@ static enum cld_status fail_build(struct cld_queue *q, cl_program p, int code, c
     return err->status;
 }
 
-static enum cld_status build(struct cld_queue *q, const char *file, const char *key,
-                             const char *options, cl_program *out, struct cld_error *err)
+static enum cld_status build_source(struct cld_queue *q, const char *source, size_t n_bytes,
+                                    const char *key, const char *options, cl_program *out,
+                                    struct cld_error *err)
+{
+    int code = CL_SUCCESS;
+    cl_program p = clCreateProgramWithSource(q->context, 1, (const char **)(uintptr_t)&source,
+                                             &n_bytes, &code);
+    if (code != CL_SUCCESS)
+        return cld_cl_fail(err, code, "%s: cannot make a program of %s", q->name, key);
+    q->counts.n_builds++;
+    code = clBuildProgram(p, 1, &q->id, options, NULL, NULL);
+    if (code != CL_SUCCESS) {
+        fail_build(q, p, code, key, err);
+        clReleaseProgram(p);
+        return err->status;
+    }
+    *out = p;
+    return CLD_OK;
+}
+
+static enum cld_status build(struct cld_queue *q, const struct cld_kernel_spec *spec,
+                             const char *key, const char *options, cl_program *out,
+                             struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    char *source = NULL;
+    char *source = NULL, cached[CLD_SHA256_HEX_BYTES];
     size_t n_bytes = 0;
-    int code = CL_SUCCESS;
-    cl_program p = NULL;
-    if ((s = load_source(file, &source, &n_bytes, err)))
+    if ((s = load_source(spec->file, &source, &n_bytes, err)))
         return s;
+    cld_program_key(q, source, key, cached);
     double asked = cld_clock_ms();
     cld_build_lock();
     double begun = cld_clock_ms();
-    p = clCreateProgramWithSource(q->context, 1, (const char **)(uintptr_t)&source, &n_bytes, &code);
-    if (code == CL_SUCCESS) {
-        code = clBuildProgram(p, 1, &q->id, options, NULL, NULL);
-        if (code != CL_SUCCESS)
-            s = fail_build(q, p, code, key, err);
-    } else {
-        s = cld_cl_fail(err, code, "%s: cannot make a program of %s", q->name, key);
-    }
+    *out = cld_program_load(q, cached, options, spec->name, key);
+    bool loaded = *out != NULL;
+    q->counts.n_cached += loaded;
+    if (!loaded && !(s = build_source(q, source, n_bytes, key, options, out, err)))
+        cld_program_keep(q, cached, *out, key); /* before another thread wants the same */
     double ended = cld_clock_ms();
     cld_build_unlock();
-    q->counts.n_builds++;
     q->counts.build_ms += ended - begun;
     q->counts.build_wait_ms += begun - asked;
-    cld_debug("%s: built %s in %.0f ms (waited %.0f ms for the lock)", q->name, key, ended - begun,
-              begun - asked);
+    if (!s)
+        cld_debug("%s: %s %s in %.0f ms (waited %.0f ms for the lock)", q->name,
+                  loaded ? "took from the cache" : "built from source", key, ended - begun,
+                  begun - asked);
     free(source);
-    if (s && p)
-        clReleaseProgram(p);
-    else
-        *out = p;
     return s;
 }
 
@@ -150,7 +164,7 @@ static enum cld_status get_program(struct cld_queue *q, const struct cld_kernel_
         s = cld_fail(err, CLD_E_MEMORY, "", "no memory to build %s", spec->file);
         goto done;
     }
-    if ((s = build(q, spec->file, key, options, &p->program, err))) {
+    if ((s = build(q, spec, key, options, &p->program, err))) {
         free(p);
         goto done;
     }

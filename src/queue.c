@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cl_error.h"
+#include "file.h"
 #include "log.h"
 #include "size.h"
 
@@ -80,6 +81,10 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
         s = cld_cl_fail(err, code, "cannot make a command queue on %s", device->name);
         goto done;
     }
+    if (options->cache_dir && !(q->cache_dir = cld_format("%s", options->cache_dir))) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for a queue");
+        goto done;
+    }
     *out = q;
     q = NULL;
 done:
@@ -99,6 +104,8 @@ void cld_queue_close(struct cld_queue *q)
     while (q->buffers)
         cld_buf_free(q->buffers);
     cld_programs_free(q);
+    cld_cache_close(q->cache);
+    free(q->cache_dir);
     if (q->queue)
         clReleaseCommandQueue(q->queue);
     if (q->context)
@@ -146,6 +153,18 @@ bool cld_queue_sealed(const struct cld_queue *q)
 struct cld_queue_counts cld_queue_counts(const struct cld_queue *q)
 {
     return q->counts;
+}
+
+const char *cld_queue_program_origin(const struct cld_queue *q)
+{
+    if (!q->counts.n_cached)
+        return "source";
+    return q->counts.n_builds ? "source and cached binary" : "cached binary";
+}
+
+const char *cld_queue_cache_dir(const struct cld_queue *q)
+{
+    return q->cache ? cld_cache_path(q->cache) : NULL;
 }
 
 size_t cld_queue_held_bytes(const struct cld_queue *q)

@@ -27,6 +27,7 @@ struct cld_queue_options {
     enum cld_family family;
     size_t budget_bytes; /* the ledger refuses to pass this; 0: the device's memory */
     bool profile;        /* time every kernel by events (benchmarks: it costs launch time) */
+    const char *cache_dir; /* where built programs are kept (cache.h); NULL: nowhere */
 };
 
 enum cld_status cld_queue_open(const struct cld_device_info *device,
@@ -55,14 +56,20 @@ bool cld_queue_sealed(const struct cld_queue *q);
 
 /* Counters since the queue was opened; tests assert on them. */
 struct cld_queue_counts {
-    size_t n_builds;      /* programs compiled */
+    size_t n_builds;      /* programs compiled from source */
+    size_t n_cached;      /* programs taken from the cache instead */
     size_t n_kernels;     /* kernel objects made */
     size_t n_buffers;     /* buffers created */
     size_t n_launches;    /* kernels enqueued */
-    double build_ms;      /* inside the compiler */
+    double build_ms;      /* compiling and loading */
     double build_wait_ms; /* waiting for the build lock */
 };
 struct cld_queue_counts cld_queue_counts(const struct cld_queue *q);
+
+/* What the queue's programs came from so far: "source", "cached binary", or both. */
+const char *cld_queue_program_origin(const struct cld_queue *q);
+/* Where built programs are kept; NULL: nowhere. */
+const char *cld_queue_cache_dir(const struct cld_queue *q);
 
 /* --- memory (memory.c) ------------------------------------------------------------------------ */
 
@@ -119,9 +126,9 @@ struct cld_kernel_spec {
     size_t local;        /* work-items in a group; 1 on the CPU family */
 };
 
-/* The variant, built on first use (by this thread, under the process-wide build lock) and kept by
- * the queue. CLD_E_DEVICE with the build log, or, after cld_queue_seal, naming the variant that the
- * warm-up left out. *out is borrowed from the queue. */
+/* The variant, built or taken from the cache on first use (by this thread, under the process-wide
+ * build lock) and kept by the queue. CLD_E_DEVICE with the build log, or, after cld_queue_seal,
+ * naming the variant that the warm-up left out. *out is borrowed from the queue. */
 enum cld_status cld_kernel_get(struct cld_queue *q, const struct cld_kernel_spec *spec,
                                struct cld_kernel **out, struct cld_error *err);
 

@@ -6,6 +6,7 @@
 
 #include <CL/cl.h>
 
+#include "cache.h"
 #include "queue.h"
 
 struct cld_buf {
@@ -52,6 +53,8 @@ struct cld_queue {
     bool clblast_built; /* CLBlast compiled its kernels for this context */
     struct cld_buf *buffers; /* newest first, so that views come before their parents */
     size_t held_bytes, peak_bytes, budget_bytes;
+    char *cache_dir; /* until it turns out to be unusable */
+    struct cld_cache *cache; /* of cache_dir, from the first program on; NULL: none */
     struct cld_program *programs;
     struct cld_kernel *kernels;
     struct cld_queue_counts counts;
@@ -71,5 +74,21 @@ void cld_build_lock(void);
 void cld_build_unlock(void);
 
 void cld_programs_free(struct cld_queue *q);
+
+/* --- programs from and to the cache on disk (program_cache.c), under the build lock ----------- */
+
+/* The key of a program in the cache: its whole source, `variant` for all else that changes it
+ * (options), and the queue's device with driver and platform. */
+void cld_program_key(const struct cld_queue *q, const char *source, const char *variant,
+                     char key[CLD_SHA256_HEX_BYTES]);
+
+/* The program of `key`, built with `options` and checked to hold its kernels. NULL: there is none,
+ * or it was of no use and is gone now; build from source. Without a cache: NULL. */
+cl_program cld_program_load(struct cld_queue *q, const char *key, const char *options,
+                            const char *kernel, const char *variant);
+
+/* Keeps the binary of a built program. A driver that gives none is no error. */
+void cld_program_keep(struct cld_queue *q, const char *key, cl_program p,
+                      const char *variant);
 
 #endif

@@ -383,13 +383,13 @@ static enum cld_status train(struct trainer *t, struct cld_error *err)
 /* After the workers are gone. */
 static void summarise(const struct trainer *t, const char *balance, double begun_ms)
 {
-    size_t n_builds = 0;
+    size_t n_programs = 0;
     for (size_t i = 0; i < n_workers(t); i++)
-        n_builds += t->ends[i].counts.n_builds;
-    cld_info("%lld steps, %lld context tokens, %lld supervised; %.1f s; %zu programs built and all "
-             "buffers created before the first step; checkpoint %s/step-%lld",
+        n_programs += t->ends[i].counts.n_builds + t->ends[i].counts.n_cached;
+    cld_info("%lld steps, %lld context tokens, %lld supervised; %.1f s; all %zu programs built and "
+             "all buffers created before the first step; checkpoint %s/step-%lld",
              (long long)t->state.step, (long long)t->state.n_context_tokens,
-             (long long)t->state.n_supervised_tokens, (cld_clock_ms() - begun_ms) * 1e-3, n_builds,
+             (long long)t->state.n_supervised_tokens, (cld_clock_ms() - begun_ms) * 1e-3, n_programs,
              t->checkpoints, (long long)t->state.step);
     for (size_t i = 0; i < n_workers(t); i++)
         cld_info("%s: peak device memory %.3f GiB", t->ends[i].name,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache.h"
 #include "log.h"
 #include "ops.h"
 
@@ -33,6 +34,19 @@ static void plan_slots(struct cld_worker *w, size_t n_slots)
         cld_plan_pinned(w->plan, &w->slots[i].buf, &w->slots[i].host,
                         cld_tensor_bytes(&w->target.taps), w->device.host_memory, CLD_FOR_RING,
                         "slot %zu of features", i);
+}
+
+/* Where built programs of the device are kept, in *out; NULL: nowhere, and w->no_cache says why. */
+static enum cld_status choose_cache(struct cld_worker *w, char **out, struct cld_error *err)
+{
+    *out = NULL;
+    w->no_cache = "off";
+    /* Only a directory that is named overrides what is known about the driver. */
+    if (!w->cfg->runtime.cache_dir && w->device.quirks & CLD_QUIRK_DEAR_BINARY) {
+        w->no_cache = "off: quirk dear-binary";
+        return CLD_OK;
+    }
+    return cld_cache_dir(w->cfg->runtime.cache_dir, out, err);
 }
 
 enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *cfg,
@@ -70,10 +84,15 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                           .shard = options->shard,
                                           .n_shards = options->n_shards,
                                           .features = &w->target.taps};
+    char *cache_dir = NULL;
     if (!(w->plan = cld_plan_new()))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
-    if ((s = cld_queue_open(device, &queue, &w->q, err)) ||
-        (s = cld_target_describe(&w->target, &setup->target, &target, w->q, w->plan, err)))
+    if ((s = choose_cache(w, &cache_dir, err)))
+        return s;
+    queue.cache_dir = cache_dir;
+    s = cld_queue_open(device, &queue, &w->q, err);
+    free(cache_dir);
+    if (s || (s = cld_target_describe(&w->target, &setup->target, &target, w->q, w->plan, err)))
         return s;
     w->limits = limits;
     if (options->no_drafter) {

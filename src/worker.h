@@ -43,6 +43,7 @@ struct cld_worker {
     struct cld_pinned slots[CLD_MAX_SLOTS]; /* [options.n_slots], each for features [n_ctx, K*H] */
     struct cld_pinned stage;
     float *staging; /* with shards: pinned host memory [n_elems] */
+    const char *no_cache; /* why built programs are not kept, where they are not */
 };
 
 /* Memory of the device that a run may use: memory.limit_gib, or what it reports less the reserve; and

@@ -16,6 +16,7 @@
 #include "config_table.h"
 #include "config_value.h"
 #include "file.h"
+#include "op_gemm.h"
 #include "random.h"
 
 static char path[64]; /* of the file that the cases write */
@@ -633,8 +634,14 @@ static void test_enum_order(void **state)
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_config cfg;
     const char *sets[] = {"bench.what=gemm,attention,loss,elementwise,step",
-                          "drafter.layer_types=full_attention,sliding_attention"};
-    assert_int_equal(cld_config_load(path, sets, 2, &cfg, &err), CLD_OK);
+                          "drafter.layer_types=full_attention,sliding_attention",
+                          "bench.gemm=auto,portable,clblast", "bench.storage=fp32,bf16"};
+    assert_int_equal(cld_config_load(path, sets, sizeof sets / sizeof *sets, &cfg, &err), CLD_OK);
+    assert_int_equal(cfg.bench.gemm.v[CLD_GEMM_AUTO], CLD_GEMM_AUTO);
+    assert_int_equal(cfg.bench.gemm.v[CLD_GEMM_PORTABLE], CLD_GEMM_PORTABLE);
+    assert_int_equal(cfg.bench.gemm.v[CLD_GEMM_CLBLAST], CLD_GEMM_CLBLAST);
+    assert_int_equal(cfg.bench.storage.v[CLD_F32], CLD_F32);
+    assert_int_equal(cfg.bench.storage.v[CLD_BF16], CLD_BF16);
     assert_int_equal(cfg.bench.what.v[CLD_BENCH_GEMM], CLD_BENCH_GEMM);
     assert_int_equal(cfg.bench.what.v[CLD_BENCH_ATTENTION], CLD_BENCH_ATTENTION);
     assert_int_equal(cfg.bench.what.v[CLD_BENCH_LOSS], CLD_BENCH_LOSS);

@@ -1,0 +1,45 @@
+/* bench_case.h - the operands of a measured operation: declared, judged against the budget, created,
+ * filled and freed together. For bench_*.c alone. Thread: the queue's owner. */
+#ifndef CLD_BENCH_CASE_H
+#define CLD_BENCH_CASE_H
+
+#include "bench.h"
+#include "plan.h"
+
+enum { cld_bench_max_operands = 20, cld_bench_max_buffers = 2 };
+
+/* Zero-initialise; freed by cld_bench_case_close whatever happened. */
+struct cld_bench_case {
+    struct cld_queue *q; /* borrowed */
+    struct cld_plan *plan;
+    struct cld_tensor operands[cld_bench_max_operands];
+    struct cld_buf *buffers[cld_bench_max_buffers];
+    size_t n_operands, n_buffers;
+};
+
+enum cld_status cld_bench_case_open(struct cld_bench_case *c, struct cld_queue *q,
+                                    struct cld_error *err);
+
+/* Declares a tensor, or bytes (0: none are made and the buffer stays NULL). What is returned stays
+ * where it is until the case is closed. */
+struct cld_tensor *cld_bench_operand(struct cld_bench_case *c, enum cld_dtype type, size_t n_rows,
+                                     size_t n_cols, const char *name);
+struct cld_buf **cld_bench_buffer(struct cld_bench_case *c, size_t n_bytes, const char *name);
+
+/* Checks the sum, creates everything, fills tensors of floats with normal values (a pure function of
+ * the configuration's seed and the order of declarations), others with zeros. */
+enum cld_status cld_bench_case_create(struct cld_bench_case *c, const struct cld_bench *b,
+                                      struct cld_error *err);
+void cld_bench_case_close(struct cld_bench_case *c);
+
+/* Storages that operations are measured in: how many, and the i-th. */
+size_t cld_bench_n_storages(const struct cld_bench *b);
+enum cld_dtype cld_bench_storage(const struct cld_bench *b, size_t i);
+/* "fp32", "bf16": as in configurations. */
+const char *cld_bench_storage_name(enum cld_dtype type);
+
+/* The micro-batch of the configuration at its largest, laid out on the host; freed by the caller. */
+enum cld_status cld_bench_batch(const struct cld_bench *b, struct cld_batch *out,
+                                struct cld_error *err);
+
+#endif

@@ -1,0 +1,300 @@
+/* bench_elementwise.c - operations that are bound by memory: norms, rotary embedding, SwiGLU and the
+ * optimizer on the tensors of the drafter, and a plain copy to compare with. */
+#include <string.h>
+
+#include "bench_case.h"
+#include "ops.h"
+
+static const size_t most_copied_bytes = (size_t)256 << 20; /* past any cache */
+
+/* One operation at work; `t` are its operands in an order that is its own. */
+struct work {
+    const struct cld_bench *b;
+    const struct cld_batch *batch;
+    enum cld_dtype storage;
+    size_t n_params; /* elements of the drafter's arenas */
+    struct cld_bench_case c;
+    const struct cld_tensor *t[8];
+    struct cld_buf **scratch;
+};
+
+/* Declares the operands, the shape and the bytes that must move; runs. */
+struct operation {
+    const char *name;
+    void (*declare)(struct work *w, struct cld_bench_record *r);
+    cld_bench_fn *run;
+};
+
+static const struct cld_tensor *matrix(struct work *w, enum cld_dtype type, size_t n_rows,
+                                       size_t n_cols, struct cld_bench_record *r)
+{
+    r->bytes += (double)n_rows * (double)n_cols * (double)cld_dtype_bytes(type);
+    return cld_bench_operand(&w->c, type, n_rows, n_cols, "operand");
+}
+
+/* What stays in a cache: weights of norms, rotary tables. Its bytes do not count. */
+static const struct cld_tensor *small(struct work *w, enum cld_dtype type, size_t n_rows,
+                                      size_t n_cols)
+{
+    return cld_bench_operand(&w->c, type, n_rows, n_cols, "small operand");
+}
+
+static void shape(struct cld_bench_record *r, size_t n_rows, size_t n_cols)
+{
+    cld_bench_dim(r, "rows", n_rows);
+    cld_bench_dim(r, "columns", n_cols);
+}
+
+/* --- copy --------------------------------------------------------------------------------------- */
+
+static void declare_copy(struct work *w, struct cld_bench_record *r)
+{
+    size_t n_bytes = cld_min(most_copied_bytes, cld_queue_budget_bytes(w->c.q) / 8);
+    size_t n = n_bytes / sizeof(float);
+    shape(r, 1, n);
+    w->t[0] = matrix(w, CLD_F32, 1, n, r);
+    w->t[1] = matrix(w, CLD_F32, 1, n, r);
+}
+
+static enum cld_status run_copy(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    const struct cld_tensor *const *t = ((struct work *)arg)->t;
+    (void)q;
+    return cld_buf_copy(t[0]->buf, 0, t[1]->buf, 0, cld_tensor_bytes(t[0]), err);
+}
+
+/* --- rmsnorm ------------------------------------------------------------------------------------ */
+
+static void declare_rmsnorm(struct work *w, struct cld_bench_record *r)
+{
+    size_t n = w->batch->n_draft, c = w->b->setup->drafter.hidden;
+    shape(r, n, c);
+    w->t[0] = matrix(w, w->storage, n, c, r); /* x */
+    w->t[1] = small(w, w->storage, 1, c);     /* w */
+    w->t[2] = matrix(w, w->storage, n, c, r); /* y */
+    w->t[3] = matrix(w, CLD_F32, 1, n, r);    /* rstd */
+}
+
+static enum cld_status run_rmsnorm(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    const struct work *w = arg;
+    return cld_rmsnorm_forward(q, w->t[0], w->t[1], (float)w->b->setup->drafter.rms_norm_eps,
+                               w->t[2], w->t[3], err);
+}
+
+static void declare_rmsnorm_back(struct work *w, struct cld_bench_record *r)
+{
+    size_t n = w->batch->n_draft, c = w->b->setup->drafter.hidden;
+    shape(r, n, c);
+    w->t[0] = matrix(w, w->storage, n, c, r); /* x */
+    w->t[1] = small(w, w->storage, 1, c);     /* w */
+    w->t[2] = matrix(w, CLD_F32, 1, n, r);    /* rstd */
+    w->t[3] = matrix(w, CLD_F32, n, c, r);    /* dy */
+    w->t[4] = matrix(w, CLD_F32, n, c, r);    /* residual */
+    w->t[5] = matrix(w, CLD_F32, n, c, r);    /* dx */
+    w->t[6] = small(w, CLD_F32, 1, c);        /* dw */
+    w->scratch = cld_bench_buffer(&w->c, cld_norm_scratch_bytes(w->c.q, c), "scratch");
+}
+
+static enum cld_status run_rmsnorm_back(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    const struct work *w = arg;
+    return cld_rmsnorm_backward(q, w->t[0], w->t[1], w->t[2], w->t[3], w->t[4], w->t[5], w->t[6],
+                                *w->scratch, err);
+}
+
+/* --- head norms and rotary embedding ------------------------------------------------------------ */
+
+/* Positions are zeros: every row takes the same row of the table. */
+static void declare_rope(struct work *w, struct cld_bench_record *r)
+{
+    const struct cld_drafter_config *d = &w->b->setup->drafter;
+    size_t n = w->batch->n_draft, c = d->n_heads * d->head_dim;
+    shape(r, n, c);
+    w->t[0] = matrix(w, w->storage, n, c, r);       /* x */
+    w->t[1] = small(w, w->storage, 1, d->head_dim); /* w */
+    w->t[2] = matrix(w, CLD_I32, 1, n, r);          /* positions */
+    w->t[3] = small(w, CLD_F32, 16, d->head_dim);   /* table */
+    w->t[4] = matrix(w, w->storage, n, c, r);       /* y */
+    w->t[5] = matrix(w, CLD_F32, n, d->n_heads, r); /* rstd */
+}
+
+static enum cld_status run_rope(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    const struct work *w = arg;
+    const struct cld_drafter_config *d = &w->b->setup->drafter;
+    return cld_qknorm_rope_forward(q, w->t[0], w->t[1], (float)d->rms_norm_eps, d->head_dim, w->t[2],
+                                   w->t[3], w->t[4], w->t[5], err);
+}
+
+static void declare_rope_back(struct work *w, struct cld_bench_record *r)
+{
+    const struct cld_drafter_config *d = &w->b->setup->drafter;
+    size_t n = w->batch->n_draft, c = d->n_heads * d->head_dim;
+    shape(r, n, c);
+    w->t[0] = matrix(w, w->storage, n, c, r);       /* x */
+    w->t[1] = small(w, w->storage, 1, d->head_dim); /* w */
+    w->t[2] = matrix(w, CLD_I32, 1, n, r);          /* positions */
+    w->t[3] = small(w, CLD_F32, 16, d->head_dim);   /* table */
+    w->t[4] = matrix(w, CLD_F32, n, d->n_heads, r); /* rstd */
+    w->t[5] = matrix(w, CLD_F32, n, c, r);          /* dy */
+    /* In place it would shrink or grow from run to run until denormals make it slow. */
+    w->t[6] = matrix(w, CLD_F32, n, c, r);          /* dx */
+    w->t[7] = small(w, CLD_F32, 1, d->head_dim);    /* dw */
+    w->scratch = cld_bench_buffer(&w->c, cld_norm_scratch_bytes(w->c.q, d->head_dim), "scratch");
+}
+
+static enum cld_status run_rope_back(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    const struct work *w = arg;
+    return cld_qknorm_rope_backward(q, w->t[0], w->t[1], w->b->setup->drafter.head_dim, w->t[2],
+                                    w->t[3], w->t[4], w->t[5], w->t[6], w->t[7], *w->scratch, err);
+}
+
+/* --- swiglu ------------------------------------------------------------------------------------- */
+
+static void declare_swiglu(struct work *w, struct cld_bench_record *r)
+{
+    size_t n = w->batch->n_draft, c = w->b->setup->drafter.intermediate;
+    shape(r, n, c);
+    for (int i = 0; i < 3; i++) /* gate, up, y */
+        w->t[i] = matrix(w, w->storage, n, c, r);
+}
+
+static enum cld_status run_swiglu(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    const struct cld_tensor *const *t = ((struct work *)arg)->t;
+    return cld_swiglu_forward(q, t[0], t[1], t[2], err);
+}
+
+static void declare_swiglu_back(struct work *w, struct cld_bench_record *r)
+{
+    size_t n = w->batch->n_draft, c = w->b->setup->drafter.intermediate;
+    shape(r, n, c);
+    for (int i = 0; i < 5; i++) /* gate, up; dy, d_gate, d_up */
+        w->t[i] = matrix(w, i < 2 ? w->storage : CLD_F32, n, c, r);
+}
+
+static enum cld_status run_swiglu_back(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    const struct cld_tensor *const *t = ((struct work *)arg)->t;
+    return cld_swiglu_backward(q, t[0], t[1], t[2], t[3], t[4], err);
+}
+
+/* --- optimizer ---------------------------------------------------------------------------------- */
+
+static void declare_norm(struct work *w, struct cld_bench_record *r)
+{
+    shape(r, 1, w->n_params);
+    w->t[0] = matrix(w, CLD_F32, 1, w->n_params, r);
+    w->scratch = cld_bench_buffer(&w->c, cld_sum_scratch_bytes(w->c.q), "scratch");
+}
+
+static enum cld_status run_norm(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    const struct work *w = arg;
+    double sum;
+    return cld_sum_squares(q, w->t[0], *w->scratch, &sum, err);
+}
+
+static void declare_adamw(struct work *w, struct cld_bench_record *r)
+{
+    size_t n = w->n_params;
+    shape(r, 1, n);
+    for (int i = 0; i < 4; i++) /* grad, m, v, master */
+        w->t[i] = matrix(w, CLD_F32, 1, n, r);
+    /* moments and master are read and written */
+    r->bytes += 3.0 * (double)n * sizeof(float);
+    w->t[4] = w->storage == CLD_F32 ? w->t[3] : matrix(w, w->storage, 1, n, r); /* weight */
+}
+
+static enum cld_status run_adamw(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    const struct cld_tensor *const *t = ((struct work *)arg)->t;
+    struct cld_adamw a = {.grad = t[0],
+                          .m = t[1],
+                          .v = t[2],
+                          .master = t[3],
+                          .weight = t[4],
+                          .learning_rate = 1e-3f,
+                          .beta1 = 0.9f,
+                          .beta2 = 0.95f,
+                          .epsilon = 1e-8f,
+                          .grad_scale = 1,
+                          .step = 1};
+    return cld_adamw_step(q, &a, err);
+}
+
+/* --- all of them -------------------------------------------------------------------------------- */
+
+static const struct operation operations[] = {
+    {"copy", declare_copy, run_copy},
+    {"rmsnorm forward", declare_rmsnorm, run_rmsnorm},
+    {"rmsnorm backward", declare_rmsnorm_back, run_rmsnorm_back},
+    {"qknorm_rope forward", declare_rope, run_rope},
+    {"qknorm_rope backward", declare_rope_back, run_rope_back},
+    {"swiglu forward", declare_swiglu, run_swiglu},
+    {"swiglu backward", declare_swiglu_back, run_swiglu_back},
+    {"gradient norm", declare_norm, run_norm},
+    {"adamw", declare_adamw, run_adamw},
+};
+
+/* Elements of the arenas of the drafter, from its description; nothing is created. */
+static enum cld_status count_params(const struct cld_bench *b, struct cld_queue *q, size_t *n,
+                                    struct cld_error *err)
+{
+    struct cld_drafter d = {0};
+    struct cld_drafter_limits limits = {.n_ctx = 1, .n_blocks = 1, .loss_chunk = 1, .n_positions = 1};
+    struct cld_drafter_options options = {.storage = CLD_F32,
+                                          .attention = b->cfg->attention.backend};
+    struct cld_tensor embed;
+    struct cld_plan *plan = cld_plan_new();
+    enum cld_status s = CLD_OK;
+    if (!plan)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
+    cld_plan_tensor(plan, &embed, CLD_F32, b->setup->drafter.vocab, b->setup->drafter.hidden,
+                    CLD_FOR_FROZEN, "embedding");
+    s = cld_drafter_describe(&d, &b->setup->drafter, &limits, &options, q, &embed, &embed, plan, err);
+    *n = d.n_elems;
+    cld_drafter_free(&d);
+    cld_plan_free(plan);
+    return s;
+}
+
+static enum cld_status measure(struct work *w, const struct operation *op, struct cld_queue *q,
+                               struct cld_error *err)
+{
+    struct cld_bench_record r = {.what = "elementwise"};
+    enum cld_status s = cld_bench_case_open(&w->c, q, err);
+    if (s)
+        goto done;
+    op->declare(w, &r);
+    snprintf(r.name, sizeof r.name, "%s", op->name);
+    snprintf(r.storage, sizeof r.storage, "%s", cld_bench_storage_name(w->storage));
+    snprintf(r.variant, sizeof r.variant, "%s", cld_queue_class(q) == CLD_CLASS_CPU ? "cpu" : "gpu");
+    if ((s = cld_bench_case_create(&w->c, w->b, err)))
+        goto done;
+    if (op->run == run_adamw && (s = cld_fill(q, w->t[2], 1.0f, err))) /* squares are not negative */
+        goto done;
+    s = cld_bench_measure(w->b, q, op->run, w, &r, err);
+done:
+    cld_bench_case_close(&w->c);
+    return s;
+}
+
+enum cld_status cld_bench_elementwise(const struct cld_bench *b, struct cld_queue *q,
+                                      struct cld_error *err)
+{
+    struct cld_batch batch = {0};
+    struct work w = {.b = b, .batch = &batch};
+    enum cld_status s = cld_bench_batch(b, &batch, err);
+    if (!s)
+        s = count_params(b, q, &w.n_params, err);
+    for (size_t i = 0; i < cld_bench_n_storages(b) && !s; i++) {
+        w.storage = cld_bench_storage(b, i);
+        for (size_t k = 0; k < sizeof operations / sizeof *operations && !s; k++)
+            s = measure(&w, &operations[k], q, err);
+    }
+    cld_batch_free(&batch);
+    return s;
+}

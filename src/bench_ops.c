@@ -1,0 +1,284 @@
+/* bench_ops.c - matrix products, attention and loss by themselves. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_case.h"
+#include "log.h"
+#include "op_attention.h"
+#include "op_gemm.h"
+#include "op_head.h"
+
+static void set_texts(struct cld_bench_record *r, const char *name, const char *storage,
+                      const char *variant)
+{
+    snprintf(r->name, sizeof r->name, "%s", name);
+    snprintf(r->storage, sizeof r->storage, "%s", storage);
+    snprintf(r->variant, sizeof r->variant, "%s", variant);
+}
+
+/* --- matrix products ---------------------------------------------------------------------------- */
+
+struct product {
+    struct cld_gemm g;
+    struct cld_buf **scratch;
+};
+
+static enum cld_status run_product(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    struct product *p = arg;
+    return cld_gemm(q, &p->g, *p->scratch, err);
+}
+
+/* Operands are stored as a training step stores them: weights and activations in `storage`, their
+ * gradients in float, and the gradients of weights add up. */
+static void declare_product(struct cld_bench_case *c, enum cld_gemm_kind kind,
+                            const struct cld_shape *z, enum cld_dtype storage, struct product *p)
+{
+    const enum cld_dtype grad = CLD_F32;
+    bool forward = kind == CLD_GEMM_NT, tn = kind == CLD_GEMM_TN;
+    p->g.kind = kind;
+    p->g.a = cld_bench_operand(c, forward ? storage : grad, tn ? z->k : z->m, tn ? z->m : z->k, "a");
+    p->g.b = cld_bench_operand(c, storage, forward ? z->n : z->k, forward ? z->k : z->n, "b");
+    p->g.c = cld_bench_operand(c, forward ? storage : grad, z->m, z->n, "c");
+    p->g.residual = tn ? p->g.c : NULL;
+    p->scratch = cld_bench_buffer(c, cld_gemm_scratch_bytes(c->q, &p->g), "scratch");
+}
+
+static enum cld_status measure_product(const struct cld_bench *b, struct cld_queue *q,
+                                       enum cld_gemm_kind kind, const struct cld_shape *z,
+                                       enum cld_dtype storage, enum cld_gemm_backend backend,
+                                       struct cld_error *err)
+{
+    static const char *const names[] = {
+        [CLD_GEMM_NT] = "NT", [CLD_GEMM_NN] = "NN", [CLD_GEMM_TN] = "TN accumulate"};
+    struct cld_bench_case c = {0};
+    struct product p = {.g = {.backend = backend}};
+    struct cld_bench_record r = {.what = "gemm", .flop = 2.0 * (double)z->m * (double)z->n *
+                                                         (double)z->k};
+    enum cld_status s = cld_bench_case_open(&c, q, err);
+    if (s)
+        goto done;
+    declare_product(&c, kind, z, storage, &p);
+    cld_bench_dim(&r, "m", z->m);
+    cld_bench_dim(&r, "n", z->n);
+    cld_bench_dim(&r, "k", z->k);
+    set_texts(&r, names[kind], "", cld_gemm_backend_name(q, backend));
+    snprintf(r.storage, sizeof r.storage, "%s x %s -> %s", cld_bench_storage_name(p.g.a->type),
+             cld_bench_storage_name(p.g.b->type), cld_bench_storage_name(p.g.c->type));
+    if (!(s = cld_bench_case_create(&c, b, err)))
+        s = cld_bench_measure(b, q, run_product, &p, &r, err);
+done:
+    cld_bench_case_close(&c);
+    return s;
+}
+
+enum cld_status cld_bench_gemm(const struct cld_bench *b, struct cld_queue *q,
+                               struct cld_error *err)
+{
+    const struct cld_shape_list *shapes = &b->cfg->bench.shapes;
+    const struct cld_enum_list *backends = &b->cfg->bench.gemm;
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < shapes->n; i++)
+        for (size_t k = 0; k < cld_bench_n_storages(b); k++)
+            for (size_t j = 0; j < backends->n; j++) {
+                enum cld_dtype storage = cld_bench_storage(b, k);
+                enum cld_gemm_backend backend = (enum cld_gemm_backend)backends->v[j];
+                if (backend == CLD_GEMM_CLBLAST && storage != CLD_F32) {
+                    cld_info("gemm: clblast is left out in %s, it takes fp32 alone",
+                             cld_bench_storage_name(storage));
+                    continue;
+                }
+                for (int kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN; kind++)
+                    if ((s = measure_product(b, q, (enum cld_gemm_kind)kind, &shapes->v[i], storage,
+                                             backend, err)))
+                        return s;
+            }
+    return s;
+}
+
+/* --- attention ---------------------------------------------------------------------------------- */
+
+struct attention {
+    struct cld_attention_plan plan;
+    struct cld_attention_mask mask;
+    struct cld_attention a;
+    const struct cld_tensor *d_o, *d_q, *d_k, *d_v;
+};
+
+static enum cld_status run_forward(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    struct attention *t = arg;
+    return cld_attention_forward(q, &t->a, err);
+}
+
+static enum cld_status run_backward(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    struct attention *t = arg;
+    return cld_attention_backward(q, &t->a, t->d_o, t->d_q, t->d_k, t->d_v, err);
+}
+
+/* Declares operands, creates them and uploads the mask. */
+static enum cld_status make_attention(const struct cld_bench *b, struct cld_bench_case *c,
+                                      const struct cld_batch *batch, const struct cld_span *spans,
+                                      enum cld_dtype storage, struct attention *t,
+                                      struct cld_error *err)
+{
+    const struct cld_drafter_config *d = &b->setup->drafter;
+    size_t n_q = batch->n_draft, n_keys = batch->n_ctx + batch->n_draft;
+    size_t q_cols = d->n_heads * d->head_dim, k_cols = d->n_kv_heads * d->head_dim;
+    const enum cld_dtype grad = CLD_F32; /* as in the drafter */
+    enum cld_status s = cld_attention_plan(c->q, b->cfg->attention.backend, n_q, n_keys, d->n_heads,
+                                           d->n_kv_heads, d->head_dim, storage, grad, true, &t->plan,
+                                           err);
+    if (s)
+        return s;
+    t->a.plan = &t->plan;
+    t->a.mask = &t->mask;
+    t->a.q = cld_bench_operand(c, storage, n_q, q_cols, "q");
+    t->a.k = cld_bench_operand(c, storage, n_keys, k_cols, "k");
+    t->a.v = cld_bench_operand(c, storage, n_keys, k_cols, "v");
+    t->a.o = cld_bench_operand(c, storage, n_q, q_cols, "o");
+    t->a.lse = cld_bench_operand(c, CLD_F32, d->n_heads, n_q, "lse");
+    t->d_o = cld_bench_operand(c, grad, n_q, q_cols, "d o");
+    t->d_q = cld_bench_operand(c, grad, n_q, q_cols, "d q");
+    t->d_k = cld_bench_operand(c, grad, n_keys, k_cols, "d k");
+    t->d_v = cld_bench_operand(c, grad, n_keys, k_cols, "d v");
+    struct cld_buf **mask = cld_bench_buffer(c, t->plan.mask_bytes, "mask");
+    struct cld_buf **scratch = cld_bench_buffer(c, t->plan.scratch_bytes, "scratch");
+    if ((s = cld_bench_case_create(c, b, err)))
+        return s;
+    t->mask.buf = *mask;
+    t->a.scratch = *scratch;
+    return cld_attention_mask_set(c->q, &t->plan, spans, n_q, n_keys, &t->mask, err);
+}
+
+static double count_pairs(const struct cld_span *spans, size_t n)
+{
+    double pairs = 0;
+    for (size_t i = 0; i < n; i++)
+        pairs += (double)(spans[i].hi - spans[i].lo) + (double)(spans[i].own_hi - spans[i].own_lo);
+    return pairs;
+}
+
+static enum cld_status measure_attention(const struct cld_bench *b, struct cld_queue *q,
+                                         const struct cld_batch *batch, size_t window,
+                                         enum cld_dtype storage, struct cld_span *spans,
+                                         struct cld_error *err)
+{
+    const struct cld_drafter_config *d = &b->setup->drafter;
+    struct cld_bench_case c = {0};
+    struct attention t = {0};
+    enum cld_status s = cld_bench_case_open(&c, q, err);
+    cld_mask_draft(batch->blocks, batch->n_blocks, batch->block_size, batch->n_ctx, window,
+                   d->sliding_causal, spans);
+    if (s || (s = make_attention(b, &c, batch, spans, storage, &t, err)))
+        goto done;
+    /* A product of a visible pair takes 2 operations a column: 2 products forward (scores, output),
+     * 5 backward (scores again, dV, dP, dQ, dK). Masked pairs do not count. */
+    double product = 2.0 * (double)(d->n_heads * d->head_dim) * count_pairs(spans, batch->n_draft);
+    for (int back = 0; back < 2 && !s; back++) {
+        struct cld_bench_record r = {.what = "attention", .flop = (back ? 5 : 2) * product};
+        set_texts(&r, back ? "backward" : "forward", cld_bench_storage_name(storage),
+                  t.plan.variant);
+        cld_bench_dim(&r, "context", batch->n_ctx);
+        cld_bench_dim(&r, "blocks", batch->n_blocks);
+        cld_bench_dim(&r, "block", batch->block_size);
+        cld_bench_dim(&r, "heads", d->n_heads);
+        cld_bench_dim(&r, "kv_heads", d->n_kv_heads);
+        cld_bench_dim(&r, "head_dim", d->head_dim);
+        cld_bench_dim(&r, "window", window);
+        s = cld_bench_measure(b, q, back ? run_backward : run_forward, &t, &r, err);
+    }
+done:
+    cld_attention_mask_free(&t.mask);
+    cld_bench_case_close(&c);
+    return s;
+}
+
+enum cld_status cld_bench_attention(const struct cld_bench *b, struct cld_queue *q,
+                                    struct cld_error *err)
+{
+    const struct cld_drafter_config *d = &b->setup->drafter;
+    struct cld_batch batch = {0};
+    struct cld_span *spans = NULL;
+    bool full = false;
+    enum cld_status s = cld_bench_batch(b, &batch, err);
+    if (s)
+        goto done;
+    if (!(spans = calloc(batch.n_draft + 1, sizeof *spans))) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu spans", batch.n_draft);
+        goto done;
+    }
+    for (size_t i = 0; i < d->n_layers; i++)
+        full |= !d->sliding[i];
+    for (size_t i = 0; i < cld_bench_n_storages(b) && !s; i++) {
+        enum cld_dtype storage = cld_bench_storage(b, i);
+        if (full)
+            s = measure_attention(b, q, &batch, 0, storage, spans, err);
+        if (!s && d->sliding_window)
+            s = measure_attention(b, q, &batch, d->sliding_window, storage, spans, err);
+    }
+done:
+    free(spans);
+    cld_batch_free(&batch);
+    return s;
+}
+
+/* --- loss --------------------------------------------------------------------------------------- */
+
+struct loss {
+    struct cld_head_loss l;
+    struct cld_buf **scratch;
+};
+
+static enum cld_status run_loss(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    struct loss *t = arg;
+    return cld_head_loss(q, &t->l, *t->scratch, err);
+}
+
+static enum cld_status measure_loss(const struct cld_bench *b, struct cld_queue *q,
+                                    const struct cld_batch *batch, enum cld_dtype storage,
+                                    struct cld_error *err)
+{
+    size_t n = batch->n_supervised, h = b->setup->drafter.hidden, v = b->setup->drafter.vocab;
+    size_t chunk = cld_max(1, cld_min(n, b->cfg->train.loss_chunk * batch->block_size));
+    struct cld_bench_case c = {0};
+    struct loss t = {0};
+    /* Two products: logits, and the gradient of the rows. */
+    struct cld_bench_record r = {.what = "loss", .flop = 4.0 * (double)n * (double)h * (double)v};
+    enum cld_status s = cld_bench_case_open(&c, q, err);
+    if (s)
+        goto done;
+    t.l.z = cld_bench_operand(&c, storage, n, h, "z");
+    t.l.head = cld_bench_operand(&c, storage, v, h, "head");
+    t.l.logits = cld_bench_operand(&c, CLD_F32, chunk, v, "logits");
+    t.l.labels = cld_bench_operand(&c, CLD_I32, 1, n, "labels");
+    t.l.weights = cld_bench_operand(&c, CLD_F32, 1, n, "weights");
+    t.l.loss = cld_bench_operand(&c, CLD_F32, 1, n, "cross-entropy");
+    t.l.hit = cld_bench_operand(&c, CLD_I32, 1, n, "hits");
+    t.l.dz = cld_bench_operand(&c, CLD_F32, n, h, "dz");
+    t.scratch = cld_bench_buffer(&c, cld_head_loss_scratch_bytes(q, &t.l), "scratch");
+    set_texts(&r, "with gradient", cld_bench_storage_name(storage),
+              cld_gemm_backend_name(q, t.l.gemm));
+    cld_bench_dim(&r, "rows", n);
+    cld_bench_dim(&r, "hidden", h);
+    cld_bench_dim(&r, "vocab", v);
+    cld_bench_dim(&r, "chunk", chunk);
+    if (!(s = cld_bench_case_create(&c, b, err)))
+        s = cld_bench_measure(b, q, run_loss, &t, &r, err);
+done:
+    cld_bench_case_close(&c);
+    return s;
+}
+
+enum cld_status cld_bench_loss(const struct cld_bench *b, struct cld_queue *q,
+                               struct cld_error *err)
+{
+    struct cld_batch batch = {0};
+    enum cld_status s = cld_bench_batch(b, &batch, err);
+    for (size_t i = 0; i < cld_bench_n_storages(b) && !s; i++)
+        s = measure_loss(b, q, &batch, cld_bench_storage(b, i), err);
+    cld_batch_free(&batch);
+    return s;
+}

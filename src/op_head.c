@@ -1,0 +1,50 @@
+#include "op_head.h"
+
+#include "ops.h"
+
+size_t cld_head_loss_scratch_bytes(const struct cld_queue *q, const struct cld_head_loss *l)
+{
+    struct cld_tensor z = cld_tensor_rows(l->z, 0, l->logits->n_rows);
+    struct cld_gemm logits = {
+        .kind = CLD_GEMM_NT, .backend = l->gemm, .a = &z, .b = l->head, .c = l->logits};
+    size_t n = cld_gemm_scratch_bytes(q, &logits);
+    if (!l->dz)
+        return n;
+    struct cld_tensor dz = cld_tensor_rows(l->dz, 0, l->logits->n_rows);
+    struct cld_gemm back = {
+        .kind = CLD_GEMM_NN, .backend = l->gemm, .a = l->logits, .b = l->head, .c = &dz};
+    return cld_max(n, cld_gemm_scratch_bytes(q, &back));
+}
+
+/* Rows [first, first + n). */
+static enum cld_status run_chunk(struct cld_queue *q, const struct cld_head_loss *l, size_t first,
+                                 size_t n, struct cld_buf *scratch, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_tensor z = cld_tensor_rows(l->z, first, n);
+    struct cld_tensor logits = cld_tensor_rows(l->logits, 0, n);
+    struct cld_tensor labels = cld_tensor_cols(l->labels, first, n);
+    struct cld_tensor weights = cld_tensor_cols(l->weights, first, n);
+    struct cld_tensor loss = cld_tensor_cols(l->loss, first, n);
+    struct cld_tensor hit = cld_tensor_cols(l->hit, first, n);
+    struct cld_gemm product = {
+        .kind = CLD_GEMM_NT, .backend = l->gemm, .a = &z, .b = l->head, .c = &logits};
+    if ((s = cld_gemm(q, &product, scratch, err)) ||
+        (s = cld_cross_entropy(q, &logits, &labels, &weights, &loss, &hit, l->dz != NULL, err)) ||
+        !l->dz)
+        return s;
+    struct cld_tensor dz = cld_tensor_rows(l->dz, first, n);
+    struct cld_gemm back = {
+        .kind = CLD_GEMM_NN, .backend = l->gemm, .a = &logits, .b = l->head, .c = &dz};
+    return cld_gemm(q, &back, scratch, err);
+}
+
+enum cld_status cld_head_loss(struct cld_queue *q, const struct cld_head_loss *l,
+                              struct cld_buf *scratch, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n = l->z->n_rows, chunk = l->logits->n_rows;
+    for (size_t at = 0; at < n && !s; at += chunk)
+        s = run_chunk(q, l, at, cld_min(chunk, n - at), scratch, err);
+    return s;
+}

@@ -1,0 +1,463 @@
+/* Benchmarks: what is measured, how often, and that every format can be read. Times are never looked
+ * at beyond their order: least, median, most. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+
+static const char device[] = "cpu:0/1";
+
+static const char configuration[] = "[data]\n"
+                                    "synthetic = 8,24\n"
+                                    "max_length = 24\n"
+                                    "[target]\n"
+                                    "dir = examples/tiny\n"
+                                    "taps = 1\n"
+                                    "[drafter]\n"
+                                    "layers = 2\n"
+                                    "block_size = 4\n"
+                                    "mask_token = <|mask|>\n"
+                                    "layer_types = full_attention,sliding_attention\n"
+                                    "sliding_window = 9\n"
+                                    "[train]\n"
+                                    "batch_rows = 2\n"
+                                    "micro_rows = 1\n"
+                                    "anchors = 3\n"
+                                    "loss_chunk = 2\n"
+                                    "[bench]\n"
+                                    "repeats = 3\n"
+                                    "least_ms = 0\n"
+                                    "shapes = 33x17x9\n";
+
+static void parse(const char *more, struct cld_config *cfg)
+{
+    struct cld_error err = CLD_ERROR_INIT;
+    char text[sizeof configuration + 256];
+    snprintf(text, sizeof text, "%s%s", configuration, more);
+    if (cld_config_parse(text, "a test", cfg, &err))
+        fail_msg("%s", err.what);
+}
+
+/* Runs a configuration; what it prints is freed by the caller. */
+static char *run(const char *more, enum cld_bench_format format, enum cld_status want,
+                 struct cld_error *err)
+{
+    struct cld_config cfg;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&text, &n);
+    parse(more, &cfg);
+    assert_int_equal(cld_config_check(&cfg, CLD_CONFIG_BENCH, err), CLD_OK);
+    enum cld_status s = cld_bench_run(&cfg, device, format, false, to, err);
+    if (s != want)
+        fail_msg("status %d: %s", s, err->what);
+    fclose(to);
+    cld_config_free(&cfg);
+    return text;
+}
+
+static const char *text_at(const json_t *record, const char *key)
+{
+    const char *text = json_string_value(json_object_get(record, key));
+    if (!text || !*text)
+        fail_msg("no text '%s'", key);
+    return text;
+}
+
+static double number_at(const json_t *record, const char *key)
+{
+    const json_t *v = json_object_get(record, key);
+    if (!json_is_number(v) || json_number_value(v) <= 0)
+        fail_msg("no number '%s' in the record of %s", key, text_at(record, "name"));
+    return json_number_value(v);
+}
+
+/* What every record holds. */
+static void is_complete(const json_t *record, size_t repeats)
+{
+    static const char *const texts[] = {"version", "platform", "device",  "driver",
+                                        "what",    "name",     "storage", "variant"};
+    static const char *const rates[] = {"gflops", "gb_per_s", "context_tokens_per_s"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        text_at(record, texts[i]);
+    const json_t *shape = json_object_get(record, "shape");
+    assert_true(json_object_size(shape) >= 2);
+    assert_int_equal(json_integer_value(json_object_get(record, "repeats")), repeats);
+    assert_int_equal(json_integer_value(json_object_get(record, "runs_per_repeat")), 1);
+    double median = json_number_value(json_object_get(record, "median_ms"));
+    assert_true(json_number_value(json_object_get(record, "min_ms")) <= median);
+    assert_true(json_number_value(json_object_get(record, "max_ms")) >= median);
+    assert_true(json_is_real(json_object_get(record, "spread")));
+    number_at(record, "device_gib");
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+        assert_non_null(json_object_get(record, rates[i]));
+}
+
+/* Exactly these, in this order, each "what|name". */
+static void are_these(const json_t *records, const char *const *want, size_t n)
+{
+    assert_int_equal(json_array_size(records), n);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *r = json_array_get(records, i);
+        char got[96];
+        snprintf(got, sizeof got, "%s|%s", text_at(r, "what"), text_at(r, "name"));
+        assert_string_equal(got, want[i]);
+    }
+}
+
+static json_t *run_json(const char *more)
+{
+    struct cld_error err = CLD_ERROR_INIT;
+    char *text = run(more, CLD_BENCH_JSON, CLD_OK, &err);
+    json_t *records = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    assert_true(json_is_array(records));
+    free(text);
+    return records;
+}
+
+static void measures_operations(void **state)
+{
+    (void)state;
+    static const char *const want[] = {
+        "gemm|NT", "gemm|NN", "gemm|TN accumulate", "attention|forward", "attention|backward",
+        "attention|forward", "attention|backward", /* full, sliding */
+        "loss|with gradient", "elementwise|copy", "elementwise|rmsnorm forward",
+        "elementwise|rmsnorm backward", "elementwise|qknorm_rope forward",
+        "elementwise|qknorm_rope backward", "elementwise|swiglu forward",
+        "elementwise|swiglu backward", "elementwise|gradient norm", "elementwise|adamw"};
+    json_t *records =
+        run_json("what = gemm,attention,loss,elementwise\nstorage = fp32\n"), *r, *window;
+    size_t i;
+    are_these(records, want, sizeof want / sizeof *want);
+    json_array_foreach(records, i, r) {
+        is_complete(r, 3);
+        number_at(r, strcmp(text_at(r, "what"), "elementwise") ? "gflops" : "gb_per_s");
+    }
+    window = json_object_get(json_object_get(json_array_get(records, 3), "shape"), "window");
+    assert_int_equal(json_integer_value(window), 0);
+    window = json_object_get(json_object_get(json_array_get(records, 5), "shape"), "window");
+    assert_int_equal(json_integer_value(window), 9);
+    json_decref(records);
+}
+
+/* Shapes by storages by back-ends by kinds; CLBlast takes fp32 alone. */
+static void measures_products(void **state)
+{
+    (void)state;
+    json_t *records = run_json("what = gemm\nstorage = fp32,bf16\ngemm = portable,clblast\n"), *r;
+    size_t i, n_bf16 = 0, n_clblast = 0;
+    json_array_foreach(records, i, r) {
+        is_complete(r, 3);
+        n_bf16 += strstr(text_at(r, "storage"), "bf16") != NULL;
+        n_clblast += strstr(text_at(r, "variant"), "CLBlast") != NULL;
+        assert_int_equal(
+            json_integer_value(json_object_get(json_object_get(r, "shape"), "k")), 9);
+    }
+    assert_int_equal(json_array_size(records), 9);
+    assert_int_equal(n_bf16, 3);
+    assert_int_equal(n_clblast, 3);
+    json_decref(records);
+}
+
+static void measures_steps(void **state)
+{
+    (void)state;
+    static const char *const want[] = {
+        "step|target online",        "step|part: target",  "step|precomputed features",
+        "step|part: batch",          "step|part: forward", "step|part: loss",
+        "step|part: backward",       "step|part: optimizer"};
+    json_t *records = run_json("what = step\n"), *r;
+    size_t i;
+    are_these(records, want, sizeof want / sizeof *want);
+    json_array_foreach(records, i, r)
+        is_complete(r, 3);
+    number_at(json_array_get(records, 0), "context_tokens_per_s");
+    number_at(json_array_get(records, 2), "context_tokens_per_s");
+    /* The target's weights and activations are not there. */
+    assert_true(number_at(json_array_get(records, 2), "device_gib") <
+                number_at(json_array_get(records, 0), "device_gib"));
+    json_decref(records);
+}
+
+/* --- formats ------------------------------------------------------------------------------------ */
+
+static void lines_are_json(void **state)
+{
+    (void)state;
+    struct cld_error err = CLD_ERROR_INIT;
+    char *text = run("what = gemm\n", CLD_BENCH_JSONL, CLD_OK, &err), *at = text;
+    for (int i = 0; i < 3; i++) {
+        json_error_t e;
+        json_t *r = json_loads(at, JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &e);
+        is_complete(r, 3);
+        json_decref(r);
+        assert_int_equal(at[e.position], '\n'); /* nothing else in its line */
+        at += e.position + 1;
+    }
+    assert_int_equal(*at, 0);
+    free(text);
+}
+
+/* Cuts a line of CSV in place into fields without their quotes; moves *at behind the line. */
+static size_t cut_csv(char **at, char *fields[32])
+{
+    size_t n = 0;
+    char *p = *at;
+    for (bool more = true; more && n < 32;) {
+        char *to = fields[n++] = p;
+        bool quoted = *p == '"';
+        p += quoted;
+        for (; quoted ? *p != '"' || p[1] == '"' : *p != ',' && *p != '\n'; p++) {
+            assert_int_not_equal(*p, 0);
+            p += quoted && *p == '"';
+            *to++ = *p;
+        }
+        p += quoted;
+        more = *p == ',';
+        assert_true(more || *p == '\n');
+        *to = 0;
+        p++;
+    }
+    *at = p;
+    return n;
+}
+
+static struct cld_bench_record example(void)
+{
+    struct cld_bench_record r = {.what = "gemm",
+                                 .name = "NT",
+                                 .storage = "fp32",
+                                 .variant = "12x32, \"wide\"",
+                                 .flop = 4e6,
+                                 .repeats = 5,
+                                 .runs = 7,
+                                 .median_ms = 2,
+                                 .min_ms = 1,
+                                 .max_ms = 4};
+    cld_bench_dim(&r, "m", 3);
+    cld_bench_dim(&r, "n", 4);
+    return r;
+}
+
+/* The example, written twice. */
+static char *write_example(enum cld_bench_format format)
+{
+    struct cld_error err = CLD_ERROR_INIT;
+    static struct cld_device_info d = {
+        .name = "a device", .platform = "a platform", .driver = "1.0, \"beta\""};
+    struct cld_bench_record r = example();
+    char *text = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&text, &n);
+    struct cld_bench_sink sink = {.to = to, .format = format, .device = &d};
+    cld_bench_begin(&sink);
+    assert_int_equal(cld_bench_write(&sink, &r, &err), CLD_OK);
+    assert_int_equal(cld_bench_write(&sink, &r, &err), CLD_OK);
+    assert_int_equal(cld_bench_end(&sink, &err), CLD_OK);
+    fclose(to);
+    return text;
+}
+
+static const char *field(const char *name, char **names, char **values, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(names[i], name))
+            return values[i];
+    fail_msg("no column '%s'", name);
+    return NULL;
+}
+
+static void csv_can_be_read(void **state)
+{
+    (void)state;
+    char *text = write_example(CLD_BENCH_CSV), *at = text, *names[32], *values[32];
+    size_t n = cut_csv(&at, names);
+    assert_string_equal(names[0], "version");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(cut_csv(&at, values), n);
+        assert_string_equal(field("version", names, values, n), CLD_VERSION);
+        assert_string_equal(field("driver", names, values, n), "1.0, \"beta\"");
+        assert_string_equal(field("shape", names, values, n), "m=3 n=4");
+        assert_string_equal(field("variant", names, values, n), "12x32, \"wide\"");
+        assert_string_equal(field("repeats", names, values, n), "5");
+        assert_string_equal(field("runs_per_repeat", names, values, n), "7");
+        assert_string_equal(field("spread", names, values, n), "1.5");
+        assert_string_equal(field("gflops", names, values, n), "2");
+        assert_string_equal(field("gb_per_s", names, values, n), "");
+    }
+    assert_int_equal(*at, 0);
+    free(text);
+}
+
+static void markdown_has_equal_columns(void **state)
+{
+    (void)state;
+    char *text = write_example(CLD_BENCH_MD), *rest = NULL;
+    size_t n_rows = 0, n_columns = 0;
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        size_t n = 0;
+        if (!n_rows && *line != '|') {
+            assert_non_null(strstr(line, "a device (a platform, driver 1.0"));
+            continue;
+        }
+        for (const char *p = line; *p; p++)
+            n += *p == '|';
+        if (!n_rows)
+            n_columns = n;
+        assert_int_equal(n, n_columns);
+        n_rows++;
+    }
+    assert_int_equal(n_rows, 4); /* head, rule, two records */
+    free(text);
+}
+
+static void json_ends_after_an_error(void **state)
+{
+    (void)state;
+    struct cld_error err = CLD_ERROR_INIT;
+    char *text = run("what = gemm,loss\n[memory]\nlimit_gib = 2e-4\n", CLD_BENCH_JSON, CLD_E_MEMORY,
+                     &err);
+    json_t *records = json_loads(text, 0, NULL);
+    assert_int_equal(json_array_size(records), 3);
+    assert_non_null(strstr(err.what, "bench"));
+    json_decref(records);
+    free(text);
+}
+
+static void a_full_disk_is_an_error(void **state)
+{
+    (void)state;
+    struct cld_error err = CLD_ERROR_INIT;
+    struct cld_device_info d = {.name = "d", .platform = "p", .driver = "1"};
+    struct cld_bench_record r = example();
+    FILE *to = fopen("/dev/full", "w");
+    assert_non_null(to);
+    struct cld_bench_sink sink = {.to = to, .format = CLD_BENCH_CSV, .device = &d};
+    cld_bench_begin(&sink);
+    assert_int_equal(cld_bench_write(&sink, &r, &err), CLD_E_IO);
+    assert_int_equal(cld_bench_end(&sink, &err), CLD_E_IO);
+    fclose(to);
+}
+
+/* --- how often ---------------------------------------------------------------------------------- */
+
+struct counter {
+    size_t n, fail_at; /* 0: never */
+};
+
+static enum cld_status count(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    struct counter *c = arg;
+    (void)q;
+    if (++c->n == c->fail_at)
+        return cld_fail(err, CLD_E_NUMERIC, "", "run %zu", c->n);
+    return CLD_OK;
+}
+
+static void repeats_are_honoured(void **state)
+{
+    (void)state;
+    struct cld_error err = CLD_ERROR_INIT;
+    struct cld_devices *devices = NULL;
+    struct cld_device_info d;
+    struct cld_queue *q = NULL;
+    struct cld_queue_options options = {.name = "test"};
+    struct cld_config cfg;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&text, &n);
+    assert_int_equal(cld_devices_open(&devices, &err), CLD_OK);
+    assert_int_equal(cld_devices_pick(devices, device, &d, &err), CLD_OK);
+    assert_int_equal(cld_queue_open(&d, &options, &q, &err), CLD_OK);
+    parse("warmup = 4\n", &cfg);
+    struct cld_bench_sink sink = {.to = to, .format = CLD_BENCH_CSV, .device = &d};
+    struct cld_bench b = {.cfg = &cfg, .device = &d, .sink = &sink};
+    struct cld_bench_record r = example();
+    struct counter c = {0, 0};
+    assert_int_equal(cld_bench_measure(&b, q, count, &c, &r, &err), CLD_OK);
+    assert_int_equal(c.n, 4 + 1 + 3); /* warm-up, one look at its duration, repeats */
+    assert_int_equal(r.repeats, 3);
+    assert_int_equal(r.runs, 1);
+    assert_int_equal(sink.n_records, 1);
+    /* Too quick for least_ms: several runs in a repeat. */
+    cfg.bench.least_ms = 1;
+    c = (struct counter){0, 0};
+    assert_int_equal(cld_bench_measure(&b, q, count, &c, &r, &err), CLD_OK);
+    assert_true(r.runs > 1);
+    assert_true(c.n >= 4 + 1 + 3 * r.runs);
+    /* An error ends it, and nothing is written. */
+    cfg.bench.least_ms = 0;
+    c = (struct counter){0, 6};
+    assert_int_equal(cld_bench_measure(&b, q, count, &c, &r, &err), CLD_E_NUMERIC);
+    assert_int_equal(c.n, 6);
+    assert_int_equal(sink.n_records, 2);
+    fclose(to);
+    free(text);
+    cld_config_free(&cfg);
+    cld_queue_close(q);
+    cld_devices_close(devices);
+}
+
+static void the_median_is_the_middle(void **state)
+{
+    (void)state;
+    struct cld_bench_record r = {0};
+    double odd[] = {9, 1, 4}, even[] = {8, 2, 4, 100}, one[] = {6};
+    cld_bench_times(&r, odd, 3, 1);
+    assert_true(r.median_ms == 4 && r.min_ms == 1 && r.max_ms == 9 && r.repeats == 3);
+    cld_bench_times(&r, even, 4, 2); /* each time is of two runs */
+    assert_true(r.median_ms == 3 && r.min_ms == 1 && r.max_ms == 50 && r.runs == 2);
+    cld_bench_times(&r, one, 1, 3);
+    assert_true(r.median_ms == 2 && r.min_ms == 2 && r.max_ms == 2);
+}
+
+/* --- what a configuration must have ------------------------------------------------------------- */
+
+static void needs(const char *text, const char *words)
+{
+    struct cld_error err = CLD_ERROR_INIT;
+    struct cld_config cfg;
+    assert_int_equal(cld_config_parse(text, "a test", &cfg, &err), CLD_OK);
+    enum cld_status s = cld_config_check(&cfg, CLD_CONFIG_BENCH, &err);
+    if (words && (s != CLD_E_USAGE || !strstr(err.what, words)))
+        fail_msg("wanted '%s', got status %d '%s'", words, s, err.what);
+    if (!words && s)
+        fail_msg("%s", err.what);
+    cld_config_free(&cfg);
+}
+
+static void asks_for_what_it_measures(void **state)
+{
+    (void)state;
+    needs("[bench]\nwhat = gemm\n", NULL);
+    needs("[bench]\nwhat = gemm,attention\n", "data.max_length is needed");
+    needs("[data]\nmax_length = 9\n[bench]\nwhat = loss\n", "target.dir is needed");
+    needs("[data]\nmax_length = 9\n[target]\ndir = d\n[bench]\nwhat = elementwise\n",
+          "drafter.mask_token is needed");
+#define MODEL "[data]\nmax_length = 9\n[target]\ndir = d\n[drafter]\nmask_token = 1\n"
+    needs(MODEL "[bench]\nwhat = attention,loss,elementwise\n", NULL);
+    needs(MODEL "[bench]\nwhat = step\n", "train.batch_rows is needed");
+    needs(MODEL "[train]\nbatch_rows = 1\n[bench]\nwhat = step\n", "data.train is needed");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(measures_operations),       cmocka_unit_test(measures_products),
+        cmocka_unit_test(measures_steps),            cmocka_unit_test(lines_are_json),
+        cmocka_unit_test(csv_can_be_read),           cmocka_unit_test(markdown_has_equal_columns),
+        cmocka_unit_test(json_ends_after_an_error),  cmocka_unit_test(a_full_disk_is_an_error),
+        cmocka_unit_test(repeats_are_honoured),      cmocka_unit_test(the_median_is_the_middle),
+        cmocka_unit_test(asks_for_what_it_measures),
+    };
+    cld_log_set_level(CLD_LOG_ERROR); /* that rows are random is known */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
