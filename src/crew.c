@@ -54,6 +54,11 @@ enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,
     for (size_t i = 0; i < c->n_drafters && !s; i++)
         s = add(c, c->n_targets + i, "drafter", d->n ? d->v[i] : t->n ? t->v[0] : NULL, devices,
                 err);
+    for (size_t i = 0; i < c->n_targets + c->n_drafters && !s; i++)
+        if (c->n_targets + c->n_drafters > 1 && c->at[i].device.quirks & CLD_QUIRK_SINGLE_THREAD)
+            s = cld_fail(err, CLD_E_DEVICE, "use one worker, or another platform",
+                         "device %zu (%s) cannot be used by several threads",
+                         c->at[i].device.index, c->at[i].device.platform);
     c->own_budgets = limits->n > 1;
     /* The list follows the configuration's targets, then its drafters. */
     for (size_t i = 0; i < c->n_targets + c->n_drafters && limits->n; i++)

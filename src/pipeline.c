@@ -46,6 +46,7 @@ struct cld_pipeline {
     const struct cld_config *cfg;
     const struct cld_setup *setup;
     const struct cld_crew *crew;
+    struct cld_board *board;
     struct cld_deal *deal;
     struct cld_sync sync;
     struct cld_ring ring;
@@ -74,6 +75,11 @@ static struct member *drafter_of(const struct cld_pipeline *p, size_t d)
 
 /* --- what a worker thread does ---------------------------------------------------------------- */
 
+static void note_state(const struct member *m, enum cld_worker_state state)
+{
+    cld_board_worker(m->p->board, (size_t)(m - m->p->members), state);
+}
+
 static void note_facts(const struct member *m, struct cld_worker_facts *f)
 {
     const struct cld_worker *w = &m->w;
@@ -101,8 +107,10 @@ static enum cld_status get_ready(struct member *m, struct cld_error *err)
     struct cld_worker *w = &m->w;
     double begun = cld_clock_ms();
     if ((s = cld_worker_plan(w, p->cfg, p->setup, &m->who->device, &m->who->options, err)) ||
-        (s = cld_worker_check(w, err)) || (s = cld_worker_create(w, err)) ||
-        (s = cld_worker_warm_up(w, err)))
+        (s = cld_worker_check(w, err)) || (s = cld_worker_create(w, err)))
+        return s;
+    note_state(m, CLD_WORKER_WARMING);
+    if ((s = cld_worker_warm_up(w, err)))
         return s;
     for (size_t i = 0; w->no_drafter && i < p->ring.n_slots; i++)
         p->ring.slots[m->index * p->ring.n_slots + i].features = w->slots[i].host;
@@ -110,6 +118,9 @@ static enum cld_status get_ready(struct member *m, struct cld_error *err)
     if (!w->no_drafter)
         cld_exchange_join(&p->exchange, m->index, w);
     note_facts(m, &m->ready);
+    note_state(m, CLD_WORKER_WAITING);
+    cld_board_memory(p->board, (size_t)(m - p->members), m->ready.held_bytes,
+                     m->ready.budget_bytes);
     const struct cld_queue_counts *n = &m->ready.counts;
     const char *cache = cld_queue_cache_dir(w->q);
     cld_info("%s warmed up in %.1f s: %zu programs from source and %zu from the cache (%s) in %.1f s "
@@ -129,9 +140,11 @@ static enum cld_status make_item(struct member *m, const struct cld_item *it, st
 {
     enum cld_status s = CLD_OK;
     struct cld_slot *slot = NULL;
+    note_state(m, CLD_WORKER_NO_SLOT);
     if ((s = ask_fault(m, it->number, err)) ||
         (s = cld_ring_empty(&m->p->ring, it->number, &slot, err)))
         return s;
+    note_state(m, CLD_WORKER_COMPUTING);
     double begun = cld_clock_ms();
     if ((s = cld_batch_build(&slot->batch, it->docs, it->n_docs, &m->p->setup->rules, false, err)) ||
         (s = cld_worker_features(&m->w, &slot->batch, err)) ||
@@ -150,6 +163,7 @@ static enum cld_status run_target(struct member *m, struct cld_error *err)
             if (it->number % m->p->crew->n_targets == m->index && (s = make_item(m, it, err)))
                 return s;
         }
+    note_state(m, CLD_WORKER_WAITING);
     return s;
 }
 
@@ -162,8 +176,11 @@ static enum cld_status use_item(struct member *m, const struct cld_item *it, str
     if ((s = ask_fault(m, it->number, err)))
         return s;
     if (has_ring(m->p)) {
-        if ((s = cld_ring_full(&m->p->ring, m->index, it->number, &slot, err)) ||
-            (s = cld_worker_write_features(&m->w, slot->batch.n_ctx, slot->features, err)))
+        note_state(m, CLD_WORKER_NO_FEATURES);
+        if ((s = cld_ring_full(&m->p->ring, m->index, it->number, &slot, err)))
+            return s;
+        note_state(m, CLD_WORKER_COMPUTING);
+        if ((s = cld_worker_write_features(&m->w, slot->batch.n_ctx, slot->features, err)))
             return s;
         b = &slot->batch;
     } else {
@@ -257,9 +274,11 @@ static enum cld_status run_drafter(struct member *m, struct cld_error *err)
         pthread_mutex_unlock(&p->sync.lock);
         if (!going)
             return CLD_OK;
+        note_state(m, o.kind == ORDER_SAVE ? CLD_WORKER_SAVING : CLD_WORKER_COMPUTING);
         enum cld_status s = obey(m, &o, err);
         if (s)
             return s;
+        note_state(m, CLD_WORKER_WAITING);
         pthread_mutex_lock(&p->sync.lock);
         p->n_done++;
         pthread_cond_broadcast(&p->sync.changed);
@@ -360,8 +379,8 @@ static enum cld_status start(struct cld_pipeline *p, struct cld_error *err)
 }
 
 enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld_setup *setup,
-                                  const struct cld_crew *crew, struct cld_feed *feed, size_t first,
-                                  struct cld_pipeline **out, struct cld_error *err)
+                                  const struct cld_crew *crew, struct cld_feed *feed,
+                                  struct cld_board *board, size_t first, struct cld_pipeline **out, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     size_t n = crew->n_targets + crew->n_drafters;
@@ -371,6 +390,7 @@ enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld
     p->cfg = cfg;
     p->setup = setup;
     p->crew = crew;
+    p->board = board;
     p->n_members = n;
     cld_sync_init(&p->sync);
     p->members = calloc(n, sizeof *p->members);

@@ -1,5 +1,6 @@
 /* run_dir.h - the directory of a run: config.resolved.ini, devices.json, metrics.jsonl, log.txt,
- * checkpoints/. Main thread. */
+ * status.json
+ * (board.h), checkpoints/. Main thread. */
 #ifndef CLD_RUN_DIR_H
 #define CLD_RUN_DIR_H
 

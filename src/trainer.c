@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "board.h"
 #include "checkpoint.h"
 #include "clock.h"
 #include "deal.h"
@@ -27,6 +28,7 @@ struct trainer {
     struct cld_devices *devices;
     struct cld_crew crew;
     struct cld_pipeline *pipeline;
+    struct cld_board *board;
     struct cld_worker_facts *ends; /* [n_workers], after the pipeline was closed */
     struct cld_drafter_file file; /* config.json of checkpoints */
     struct cld_train_state state;
@@ -168,10 +170,36 @@ static enum cld_status plan(struct trainer *t, struct cld_error *err)
     return CLD_OK;
 }
 
+/* Before the directory of a run that is still going is set aside. */
+static enum cld_status refuse_living(const struct trainer *t, struct cld_error *err)
+{
+    if (!cld_board_alive(t->cfg->run.dir))
+        return CLD_OK;
+    return cld_fail(err, CLD_E_USAGE, "wait for it, or choose another run.dir",
+                    "%s: another run is alive in this directory", t->cfg->run.dir);
+}
+
+static enum cld_status open_board(struct trainer *t, struct cld_error *err)
+{
+    size_t n = n_workers(t);
+    const char **names = calloc(n, sizeof *names), **devices = calloc(n, sizeof *devices);
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < n && names && devices; i++) {
+        names[i] = t->crew.at[i].name;
+        devices[i] = t->crew.at[i].device.name;
+    }
+    s = names && devices ? cld_board_open(t->cfg->run.dir, t->cfg->train.steps, n, names, devices,
+                                          &t->board, err)
+                         : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the status");
+    free(names);
+    free(devices);
+    return s;
+}
+
 static enum cld_status start_workers(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = cld_pipeline_open(t->cfg, &t->setup, &t->crew, t->feed,
-                                          (size_t)t->state.step, &t->pipeline, err);
+                                          t->board, (size_t)t->state.step, &t->pipeline, err);
     for (size_t i = 0; i < n_workers(t) && !s; i++) {
         const struct cld_worker_facts *f = cld_pipeline_facts(t->pipeline, i);
         cld_info("%s: %.3f GiB held of a budget of %.3f GiB; attention: %s; products: %s; programs: "
@@ -195,9 +223,9 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
              !(s = cld_setup_read(t->cfg, mask_token, &t->setup, err)) &&
              !(s = begin_state(t, resume, err)) && !(s = plan(t, err)) &&
              !(s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) &&
-             !(s = cld_run_dir_begin(t->cfg, resume != NULL, err)) &&
+             !(s = refuse_living(t, err)) && !(s = cld_run_dir_begin(t->cfg, resume != NULL, err)) &&
              !(s = cld_metrics_open(path, resume ? t->state.step : -1, &t->metrics, err)) &&
-             !(s = start_workers(t, err)) && !(s = begin_weights(t, err)) &&
+             !(s = open_board(t, err)) && !(s = start_workers(t, err)) && !(s = begin_weights(t, err)) &&
              !(s = note_facts(t, err)))
         s = cld_run_dir_write_devices(t->cfg->run.dir, t->pipeline, n_workers(t), err);
     cld_drafter_file_make(&t->file, &t->setup.drafter, t->setup.taps, &t->setup.target,
@@ -306,6 +334,7 @@ static enum cld_status write_step(struct trainer *t, const struct step_result *r
     cld_metrics_number(m, "step_ms", r->step_ms);
     write_waits(t, &r->waits);
     cld_progress_step(&t->progress, &line);
+    cld_board_step(t->board, t->state.step, line.loss, line.accepted, line.tokens_per_s);
     return cld_metrics_end(m, err);
 }
 
@@ -313,6 +342,7 @@ static enum cld_status evaluate(struct trainer *t, struct cld_error *err)
 {
     struct cld_score score;
     double begun = cld_clock_ms();
+    cld_board_run(t->board, CLD_RUN_EVALUATING);
     enum cld_status s = cld_pipeline_evaluate(t->pipeline, &score, err);
     if (s)
         return s;
@@ -321,6 +351,8 @@ static enum cld_status evaluate(struct trainer *t, struct cld_error *err)
         t->state.best_accepted = accepted;
         t->state.best_step = t->state.step;
     }
+    cld_board_heldout(t->board, t->state.step, cld_score_loss(&score), accepted);
+    cld_board_run(t->board, CLD_RUN_TRAINING);
     cld_metrics_begin(t->metrics, t->state.step);
     cld_metrics_number(t->metrics, "heldout_loss", cld_score_loss(&score));
     cld_metrics_number(t->metrics, "heldout_accuracy", cld_score_accuracy(&score));
@@ -339,12 +371,14 @@ static enum cld_status save(struct trainer *t, struct cld_error *err)
     enum cld_status s = CLD_OK;
     if (t->saved_step == t->state.step)
         return CLD_OK;
+    cld_board_run(t->board, CLD_RUN_SAVING);
     /* Lines up to this step are on the disk before the checkpoint that promises them. */
     if ((s = cld_metrics_sync(t->metrics, err)) ||
         (s = cld_pipeline_save(t->pipeline, t->checkpoints, &t->file, &t->state, t->cfg->train.keep,
                                err)))
         return s;
     t->saved_step = t->state.step;
+    cld_board_run(t->board, CLD_RUN_TRAINING);
     cld_debug("checkpoint %s/step-%lld", t->checkpoints, (long long)t->state.step);
     return CLD_OK;
 }
@@ -358,6 +392,8 @@ static enum cld_status train(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     int64_t n_steps = (int64_t)t->cfg->train.steps;
+    cld_board_run(t->board, CLD_RUN_TRAINING);
+    cld_board_step(t->board, t->state.step, NAN, NAN, NAN); /* where a resumed run begins */
     cld_progress_begin(&t->progress, (size_t)t->state.step, t->cfg->train.steps, t->cfg->log.every);
     while (t->state.step < n_steps) {
         struct step_result r;
@@ -436,6 +472,7 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
         *err = closing;
         s = closing.status;
     }
+    cld_board_close(t->board, s ? err : NULL);
     free(t->ends);
     cld_crew_free(&t->crew);
     cld_devices_close(t->devices);
