@@ -72,10 +72,12 @@ static enum cld_status add_squares(struct cld_exchange *x, size_t d, double own,
 {
     x->squares[d] = own;
     enum cld_status s = cld_exchange_meet(x, err);
+    if (s)
+        return s; /* others may be on their way still */
     *sum = 0;
     for (size_t j = 0; j < x->n; j++)
         *sum += x->squares[j];
-    return s;
+    return CLD_OK;
 }
 
 static enum cld_status sum_shard(struct cld_exchange *x, size_t d, struct cld_error *err)
