@@ -1,5 +1,5 @@
-/* gemm_openblas.c - the matrix products of a `cldraft bench --format json` file once more, by OpenBLAS,
- * measured the same way: warm-up, then as many repeats of as many runs.
+/* gemm_openblas.c - the matrix products of a `cldraft bench --format json` file once more, by
+ * OpenBLAS, measured the same way: warm-up, then as many repeats of as many runs.
  *
  *     gemm_openblas FILE.json
  *
@@ -97,8 +97,9 @@ int main(int argc, char **argv)
     size_t i, n = 0;
     int code = 0;
     if (!json_is_array(records)) {
-        fprintf(stderr, argc == 2 ? "gemm_openblas: %s is not what cldraft bench --format json prints\n"
-                                  : "usage: gemm_openblas FILE.json\n",
+        fprintf(stderr,
+                argc == 2 ? "gemm_openblas: %s is not from cldraft bench --format json\n"
+                          : "usage: gemm_openblas FILE.json\n",
                 argc == 2 ? argv[1] : "");
         json_decref(records);
         return 2;

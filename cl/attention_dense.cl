@@ -1,7 +1,7 @@
 /* attention_dense.cl - attention that stores its scores, forward and backward: an oracle and an
- * explicit setting. One work-item makes one element of the result (or eight along a head), by a plain
- * loop, on any device. Scores are [n_heads, n_q, n_keys] float, and are turned in place into weights
- * and then into their gradients. */
+ * explicit setting. One work-item makes one element of the result (or eight along a head), by a
+ * plain loop, on any device. Scores are [n_heads, n_q, n_keys] float, and are turned in place into
+ * weights and then into their gradients. */
 #include "common.clh"
 
 #ifndef X
@@ -77,8 +77,8 @@ __kernel void dense_softmax(__global float *scores, __global const int *spans, _
     }
 }
 
-/* y [n_q, n_heads * head_dim] = weights x, with x [n_keys, ...] by KV heads: o from v (stored as X), or
- * d_q from k (stored as Y). */
+/* y [n_q, n_heads * head_dim] = weights x, with x [n_keys, ...] by KV heads: o from v (stored as
+ * X), or d_q from k (stored as Y). */
 #define DEFINE_BY_ROW(NAME, T)                                                                    \
     __kernel void NAME(__global const float *weights, __global const CLD_ELEM(X) *x, ulong x_at,  \
                        ulong x_ld, __global CLD_ELEM(T) *y, ulong y_at, ulong y_ld,               \
@@ -98,8 +98,8 @@ __kernel void dense_softmax(__global float *scores, __global const int *spans, _
 DEFINE_BY_ROW(dense_o, X)
 DEFINE_BY_ROW(dense_dq, Y)
 
-/* y [n_keys, n_kv_heads * head_dim] = weights^T x over rows and heads of a group: d_v from d_o (stored
- * as Y), or d_k from q (stored as X). */
+/* y [n_keys, n_kv_heads * head_dim] = weights^T x over rows and heads of a group: d_v from d_o
+ * (stored as Y), or d_k from q (stored as X). */
 #define DEFINE_BY_KEY(NAME, T)                                                                    \
     __kernel void NAME(__global const float *weights, __global const CLD_ELEM(T) *x, ulong x_at,  \
                        ulong x_ld, __global CLD_ELEM(Y) *y, ulong y_at, ulong y_ld,               \

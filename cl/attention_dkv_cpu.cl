@@ -6,8 +6,8 @@
 
 #define ROWS (HG * QT + M) /* visited at once, with a last block that may be short */
 
-/* What a query tile and an own key tile have to do with each other: rows [row, end) see a key, and only
- * vectors [v_first, v_end) of keys, whole register blocks, are seen. */
+/* What a query tile and an own key tile have to do with each other: rows [row, end) see a key, and
+ * only vectors [v_first, v_end) of keys, whole register blocks, are seen. */
 struct overlap {
     int row, end, v_first, v_end;
 };
@@ -69,7 +69,8 @@ static inline void weights_and_grads(const float *q_rows, const float *d_rows, c
     }
 }
 
-/* Arguments as in the dQ pass, which wrote delta; the list is by key tiles and names query tiles. */
+/* Arguments as in the dQ pass, which wrote delta; the list is by key tiles and names query
+ * tiles. */
 __kernel void attention_dkv_cpu(__global const CLD_ELEM(X) *q, ulong q_at, ulong q_ld,
                                 __global const CLD_ELEM(X) *k, ulong k_at, ulong k_ld,
                                 __global const CLD_ELEM(X) *v, ulong v_at, ulong v_ld,
@@ -103,7 +104,8 @@ __kernel void attention_dkv_cpu(__global const CLD_ELEM(X) *q, ulong q_at, ulong
         int t_end = mask[ptr_at + tile + 1];
         for (int t = mask[ptr_at + tile]; t < t_end; t++) {
             bool full = mask[list_at + t] & 1;
-            struct overlap o = overlap_of(mask + spans_at, mask[list_at + t] / 2 * QT, n_q, k0, full);
+            int row = mask[list_at + t] / 2 * QT;
+            struct overlap o = overlap_of(mask + spans_at, row, n_q, k0, full);
             for (ulong part = 0; part < group; part += HG) {
                 int n = 0;
                 for (ulong j = part; j < min(part + HG, group); j++) {
@@ -117,8 +119,8 @@ __kernel void attention_dkv_cpu(__global const CLD_ELEM(X) *q, ulong q_at, ulong
                     }
                 }
                 for (int j = o.v_first; j < o.v_end; j += VB)
-                    weights_and_grads(q_rows, d_rows, k_own, v_own, spans, norm, del, j, k0, n, full,
-                                      scale, weights, grads);
+                    weights_and_grads(q_rows, d_rows, k_own, v_own, spans, norm, del, j, k0, n,
+                                      full, scale, weights, grads);
                 accumulate(d_rows, weights, ROWS * 16, n, o.v_first, o.v_end, keep, v_sums);
                 accumulate(q_rows, grads, ROWS * 16, n, o.v_first, o.v_end, keep, k_sums);
             }

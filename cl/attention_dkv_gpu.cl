@@ -1,6 +1,6 @@
-/* attention_dkv_gpu.cl - d_k and d_v. A work-group owns the keys of one tile of one KV head and adds
- * up, in a fixed order, what the query tiles that see it and the heads of the group contribute. GPU
- * family; arguments as in attention_dkv_cpu.cl. */
+/* attention_dkv_gpu.cl - d_k and d_v. A work-group owns the keys of one tile of one KV head and
+ * adds up, in a fixed order, what the query tiles that see it and the heads of the group
+ * contribute. GPU family; arguments as in attention_dkv_cpu.cl. */
 #include "attention_gpu.clh"
 
 /* Weights of this work-item's rows by keys 4 x ..: to the visited-major array. */
@@ -11,13 +11,13 @@ static inline void put_weights(const float4 w[4], struct space l)
 }
 
 __kernel __attribute__((reqd_work_group_size(N_ITEMS, 1, 1))) void attention_dkv_gpu(
-    __global const CLD_ELEM(X) *q, ulong q_at, ulong q_ld, __global const CLD_ELEM(X) *k, ulong k_at,
-    ulong k_ld, __global const CLD_ELEM(X) *v, ulong v_at, ulong v_ld, __global const float *lse,
-    ulong lse_at, ulong lse_ld, __global const int *mask, ulong spans_at, ulong ptr_at, ulong list_at,
-    __global int *visited, ulong visited_at, int n_q, int n_keys, ulong group, float scale,
-    ulong n_pieces, __global const CLD_ELEM(Y) *d_o, ulong d_o_at, ulong d_o_ld,
-    __global CLD_ELEM(Y) *d_k, ulong d_k_at, ulong d_k_ld, __global CLD_ELEM(Y) *d_v, ulong d_v_at,
-    ulong d_v_ld, __global const float *delta)
+    __global const CLD_ELEM(X) *q, ulong q_at, ulong q_ld, __global const CLD_ELEM(X) *k,
+    ulong k_at, ulong k_ld, __global const CLD_ELEM(X) *v, ulong v_at, ulong v_ld,
+    __global const float *lse, ulong lse_at, ulong lse_ld, __global const int *mask, ulong spans_at,
+    ulong ptr_at, ulong list_at, __global int *visited, ulong visited_at, int n_q, int n_keys,
+    ulong group, float scale, ulong n_pieces, __global const CLD_ELEM(Y) *d_o, ulong d_o_at,
+    ulong d_o_ld, __global CLD_ELEM(Y) *d_k, ulong d_k_at, ulong d_k_ld, __global CLD_ELEM(Y) *d_v,
+    ulong d_v_at, ulong d_v_ld, __global const float *delta)
 {
     LOCAL_SPACE(l);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
@@ -37,8 +37,8 @@ __kernel __attribute__((reqd_work_group_size(N_ITEMS, 1, 1))) void attention_dkv
             bool full = mask[list_at + t] & 1;
             for (ulong part = 0; part < group; part += HG) {
                 SYNC;
-                name_query_rows(l.visited, row, kv_head * group + part, min((ulong)HG, group - part),
-                                n_q);
+                name_query_rows(l.visited, row, kv_head * group + part,
+                                min((ulong)HG, group - part), n_q);
                 product_xx(q + q_at, q_ld, l.visited, k + k_at, k_ld, l.own, l, w);
                 product_yx(d_o + d_o_at, d_o_ld, l.visited, v + v_at, v_ld, l.own, l, s);
                 load_spans(mask + spans_at, l.visited, spans);

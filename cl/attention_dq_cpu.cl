@@ -16,9 +16,10 @@ static inline float16 deltas(const float *o, const float *d_o)
 }
 
 /* Gradients of the scores of n visited keys, from `key` on, for the vectors from v0 on. */
-static inline void score_grads(const float *k, const float *v_rows, const float *q, const float *d_o,
-                               const struct lanes *spans, int v0, int key, int n, bool full,
-                               float scale, const float16 *norm, const float16 *delta, float *grads)
+static inline void score_grads(const float *k, const float *v_rows, const float *q,
+                               const float *d_o, const struct lanes *spans, int v0, int key, int n,
+                               bool full, float scale, const float16 *norm, const float16 *delta,
+                               float *grads)
 {
     for (int i = 0; i < n; i += M) {
         float16 s[M][VB];
@@ -29,7 +30,8 @@ static inline void score_grads(const float *k, const float *v_rows, const float 
             for (int v = 0; v < VB; v++) {
                 float16 w = exp_weight(fma(s[m][v], (float16)(scale), -norm[v0 + v])) * scale;
                 if (!full)
-                    w = select((float16)(0.0f), w, lanes_seeing(&spans[(v0 + v) % QV], key + i + m));
+                    w = select((float16)(0.0f), w,
+                               lanes_seeing(&spans[(v0 + v) % QV], key + i + m));
                 vstore16(w, i + m, grads + (v0 + v) * KT * 16);
             }
         product(v_rows + i * DS, d_o + v0 * PANEL, s);

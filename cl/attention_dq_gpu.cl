@@ -1,9 +1,10 @@
-/* attention_dq_gpu.cl - d_q, and delta = rowsum(d_o * o) for the dK/dV pass. GPU family; arguments as
- * in attention_dq_cpu.cl. */
+/* attention_dq_gpu.cl - d_q, and delta = rowsum(d_o * o) for the dK/dV pass. GPU family; arguments
+ * as in attention_dq_cpu.cl. */
 #include "attention_gpu.clh"
 
-/* delta of every own row, to delta[n_heads][n_q] and to[T]; added up in the order of a product: where
- * a row sees one key only, it equals that key's d_o * v to the bit, and the gradient is zero. */
+/* delta of every own row, to delta[n_heads][n_q] and to[T]; added up in the order of a product:
+ * where a row sees one key only, it equals that key's d_o * v to the bit, and the gradient is
+ * zero. */
 static inline void deltas(__global const CLD_ELEM(X) *o, ulong o_ld,
                           __global const CLD_ELEM(Y) *d_o, ulong d_o_ld, struct tile t, int n_q,
                           __global float *delta, __local float *to)
@@ -17,7 +18,8 @@ static inline void deltas(__global const CLD_ELEM(X) *o, ulong o_ld,
         for (ulong begin = 0; begin < D; begin += STEP) {
             float part = 0.0f;
             for (ulong d = col + begin; d < col + min(begin + STEP, (ulong)D); d++)
-                part = fma(CLD_LOAD(X, o, row * o_ld + d), CLD_LOAD(Y, d_o, row * d_o_ld + d), part);
+                part = fma(CLD_LOAD(X, o, row * o_ld + d), CLD_LOAD(Y, d_o, row * d_o_ld + d),
+                           part);
             sum += part;
         }
         delta[col / D * (ulong)n_q + row] = sum;
@@ -26,13 +28,13 @@ static inline void deltas(__global const CLD_ELEM(X) *o, ulong o_ld,
 }
 
 __kernel __attribute__((reqd_work_group_size(N_ITEMS, 1, 1))) void attention_dq_gpu(
-    __global const CLD_ELEM(X) *q, ulong q_at, ulong q_ld, __global const CLD_ELEM(X) *k, ulong k_at,
-    ulong k_ld, __global const CLD_ELEM(X) *v, ulong v_at, ulong v_ld, __global const CLD_ELEM(X) *o,
-    ulong o_at, ulong o_ld, __global const float *lse, ulong lse_at, ulong lse_ld,
-    __global const int *mask, ulong spans_at, ulong ptr_at, ulong list_at, __global int *visited,
-    ulong visited_at, int n_q, int n_keys, ulong group, float scale, ulong n_pieces,
-    __global const CLD_ELEM(Y) *d_o, ulong d_o_at, ulong d_o_ld, __global CLD_ELEM(Y) *d_q,
-    ulong d_q_at, ulong d_q_ld, __global float *delta)
+    __global const CLD_ELEM(X) *q, ulong q_at, ulong q_ld, __global const CLD_ELEM(X) *k,
+    ulong k_at, ulong k_ld, __global const CLD_ELEM(X) *v, ulong v_at, ulong v_ld,
+    __global const CLD_ELEM(X) *o, ulong o_at, ulong o_ld, __global const float *lse, ulong lse_at,
+    ulong lse_ld, __global const int *mask, ulong spans_at, ulong ptr_at, ulong list_at,
+    __global int *visited, ulong visited_at, int n_q, int n_keys, ulong group, float scale,
+    ulong n_pieces, __global const CLD_ELEM(Y) *d_o, ulong d_o_at, ulong d_o_ld,
+    __global CLD_ELEM(Y) *d_q, ulong d_q_at, ulong d_q_ld, __global float *delta)
 {
     LOCAL_SPACE(l);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};

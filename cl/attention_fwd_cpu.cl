@@ -1,9 +1,10 @@
 /* attention_fwd_cpu.cl - o and lse: online softmax over the listed key tiles. CPU family. */
 #include "attention_rows_cpu.clh"
 
-/* Scores of n visited keys, from `key` on, for the vectors from v0 on; `high` collects the largest. */
-static inline void scores(const float *k, const float *q, const struct lanes *spans, int v0, int key,
-                          int n, bool full, float *weights, float16 *high)
+/* Scores of n visited keys, from `key` on, for the vectors from v0 on; `high` collects the
+ * largest. */
+static inline void scores(const float *k, const float *q, const struct lanes *spans, int v0,
+                          int key, int n, bool full, float *weights, float16 *high)
 {
     float16 top[VB];
     #pragma unroll
@@ -29,9 +30,10 @@ static inline void scores(const float *k, const float *q, const struct lanes *sp
         high[v0 + v] = top[v];
 }
 
-/* Scores become weights relative to the new maximum; *top, *sum and what to keep of old sums follow. */
-static inline void softmax(float *weights, int n, bool full, float scale, float16 high, float16 *top,
-                           float16 *sum, float16 *keep)
+/* Scores become weights relative to the new maximum; *top, *sum and what to keep of old sums
+ * follow. */
+static inline void softmax(float *weights, int n, bool full, float scale, float16 high,
+                           float16 *top, float16 *sum, float16 *keep)
 {
     float16 now = larger(*top, high * scale), added = (float16)(0.0f);
     for (int i = 0; i < n; i++) {
@@ -48,9 +50,9 @@ static inline void softmax(float *weights, int n, bool full, float scale, float1
 }
 
 /* q, o [n_q, n_heads * D]; k, v [n_keys, n_kv_heads * D], all X; lse [n_heads, n_q] float.
- * mask: spans, 4 ints a query row; list[ptr[t]] .. list[ptr[t + 1] - 1], the key tiles of query tile
- * t as 2 * tile + full. visited: a counter of listed tiles, or null. n_pieces: query tiles x KV heads
- * x parts of a group of heads. */
+ * mask: spans, 4 ints a query row; list[ptr[t]] .. list[ptr[t + 1] - 1], the key tiles of query
+ * tile t as 2 * tile + full. visited: a counter of listed tiles, or null. n_pieces: query tiles x
+ * KV heads x parts of a group of heads. */
 __kernel void attention_fwd_cpu(__global const CLD_ELEM(X) *q, ulong q_at, ulong q_ld,
                                 __global const CLD_ELEM(X) *k, ulong k_at, ulong k_ld,
                                 __global const CLD_ELEM(X) *v, ulong v_at, ulong v_ld,

@@ -1,13 +1,14 @@
-/* attention_fwd_gpu.cl - o and lse: online softmax over the listed key tiles. GPU family; arguments as
- * in attention_fwd_cpu.cl. */
+/* attention_fwd_gpu.cl - o and lse: online softmax over the listed key tiles. GPU family; arguments
+ * as in attention_fwd_cpu.cl. */
 #include "attention_gpu.clh"
 
 __kernel __attribute__((reqd_work_group_size(N_ITEMS, 1, 1))) void attention_fwd_gpu(
-    __global const CLD_ELEM(X) *q, ulong q_at, ulong q_ld, __global const CLD_ELEM(X) *k, ulong k_at,
-    ulong k_ld, __global const CLD_ELEM(X) *v, ulong v_at, ulong v_ld, __global CLD_ELEM(X) *o,
-    ulong o_at, ulong o_ld, __global float *lse, ulong lse_at, ulong lse_ld, __global const int *mask,
-    ulong spans_at, ulong ptr_at, ulong list_at, __global int *visited, ulong visited_at, int n_q,
-    int n_keys, ulong group, float scale, ulong n_pieces)
+    __global const CLD_ELEM(X) *q, ulong q_at, ulong q_ld, __global const CLD_ELEM(X) *k,
+    ulong k_at, ulong k_ld, __global const CLD_ELEM(X) *v, ulong v_at, ulong v_ld,
+    __global CLD_ELEM(X) *o, ulong o_at, ulong o_ld, __global float *lse, ulong lse_at,
+    ulong lse_ld, __global const int *mask, ulong spans_at, ulong ptr_at, ulong list_at,
+    __global int *visited, ulong visited_at, int n_q, int n_keys, ulong group, float scale,
+    ulong n_pieces)
 {
     LOCAL_SPACE(l);
     ulong n_tiles = (ulong)(n_q + QT - 1) / QT;

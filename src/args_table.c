@@ -77,7 +77,7 @@ const struct cld_command cld_commands[] = {
                             {&device, &precision, &attention}},
     [CLD_CMD_CHECK_TARGET] = {"check-target", "DIR...", 1, ANY, "run golden target cases", "",
                               {&device, &precision, &attention}},
-    [CLD_CMD_CHECK_TOKENIZER] = {"check-tokenizer", "DIR FILE.jsonl", 2, 2,
+    [CLD_CMD_CHECK_TOKENIZER] = {"check-tokenizer", "DIR FILE.jsonl...", 2, ANY,
                                  "run golden lines of a tokenizer", "", {NULL}},
     [CLD_CMD_BENCH] = {"bench", "CONFIG", 1, 1, "measure operations and training steps",
                        "Section [bench] of the configuration says what.", {&format, &device, &set}},

@@ -11,7 +11,9 @@ static enum cld_status shape(const struct cld_queue *q, struct cld_attention_pla
 {
     (void)err;
     p->heads_together = 1;
-    p->local = cld_queue_class(q) == CLD_CLASS_CPU ? 1 : cld_min(128, cld_queue_device(q)->max_group);
+    p->local = 1;
+    if (cld_queue_class(q) == CLD_CLASS_GPU)
+        p->local = cld_min(128, cld_queue_device(q)->max_group);
     p->mask_bytes = cld_mul(p->n_q_max, sizeof(struct cld_span));
     p->scratch_bytes = cld_attention_dense_bytes(p->n_q_max, p->n_keys_max, p->n_heads);
     if (p->backward)

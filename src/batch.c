@@ -149,8 +149,8 @@ enum cld_status cld_batch_make_up(struct cld_batch *b, size_t n_docs, size_t len
     uint8_t *mask = malloc(length);
     struct cld_document *docs = calloc(n_docs, sizeof *docs);
     if (!ids || !anchors || !mask || !docs) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a batch of %zu x %zu tokens", n_docs,
-                     length);
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a batch of %zu x %zu tokens",
+                     n_docs, length);
         goto done;
     }
     memset(mask, 1, length);

@@ -58,8 +58,8 @@ enum cld_status cld_batch_build(struct cld_batch *b, const struct cld_document *
                                 const struct cld_batch_rules *rules, bool keep_context,
                                 struct cld_error *err);
 
-/* A made-up batch for warm-ups and benchmarks: n_docs documents of `length` tokens, all supervised, each
- * with n_anchors anchors (at most `length`) evenly apart. CLD_E_MEMORY only. */
+/* A made-up batch for warm-ups and benchmarks: n_docs documents of `length` tokens, all supervised,
+ * each with n_anchors anchors (at most `length`) evenly apart. CLD_E_MEMORY only. */
 enum cld_status cld_batch_make_up(struct cld_batch *b, size_t n_docs, size_t length,
                                   size_t n_anchors, const struct cld_batch_rules *rules,
                                   struct cld_error *err);

@@ -89,7 +89,7 @@ done:
     return s;
 }
 
-/* --- what the configuration asks for ------------------------------------------------------------ */
+/* --- what the configuration asks for ---------------------------------------------------------- */
 
 static bool asks_for(const struct cld_config *cfg, enum cld_bench_what what)
 {

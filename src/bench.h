@@ -1,8 +1,8 @@
 /* bench.h - measurements on one device: what ran, how long it took, and records of that as text.
  *
- * A record is one measured thing at one point: an operation with its shape, or a training step. What
- * is measured comes from a configuration ([bench] and the drafter's geometry); whoever wants several
- * points calls cld_bench_point once for each with the same sink.
+ * A record is one measured thing at one point: an operation with its shape, or a training step.
+ * What is measured comes from a configuration ([bench] and the drafter's geometry); whoever wants
+ * several points calls cld_bench_point once for each with the same sink.
  *
  * Thread: main. */
 #ifndef CLD_BENCH_H
@@ -42,7 +42,7 @@ struct cld_bench_record {
 /* Adds a dimension; more than cld_bench_max_dims are a mistake of the caller and left out. */
 void cld_bench_dim(struct cld_bench_record *r, const char *name, size_t n);
 
-/* --- records as text (bench_out.c) -------------------------------------------------------------- */
+/* --- records as text (bench_out.c) ------------------------------------------------------------ */
 
 enum cld_bench_format { CLD_BENCH_MD, CLD_BENCH_CSV, CLD_BENCH_JSON, CLD_BENCH_JSONL };
 
@@ -54,26 +54,26 @@ struct cld_bench_sink {
     size_t n_records;                     /* so far */
 };
 
-/* Around all records; a sink that is begun must be ended even after an error, or JSON has no end. */
+/* Around all records; a sink that is begun is ended even after an error, or JSON has no end. */
 void cld_bench_begin(struct cld_bench_sink *sink);
 enum cld_status cld_bench_write(struct cld_bench_sink *sink, const struct cld_bench_record *r,
                                 struct cld_error *err);
 /* CLD_E_IO if something could not be written. */
 enum cld_status cld_bench_end(struct cld_bench_sink *sink, struct cld_error *err);
 
-/* --- running ------------------------------------------------------------------------------------ */
+/* --- running ---------------------------------------------------------------------------------- */
 
 struct cld_bench {
     const struct cld_config *cfg;
     const struct cld_setup *setup; /* NULL where products alone are measured */
-    struct cld_feed *feed;         /* training rows are loaded where steps are measured; else NULL */
+    struct cld_feed *feed;         /* with training rows where steps are measured; else NULL */
     const struct cld_device_info *device;
     struct cld_bench_sink *sink;
     bool kernel_times; /* log the time of each kernel of a step */
 };
 
-/* Everything that cfg (checked for CLD_CONFIG_BENCH) asks for, on the device that `device` names (NULL:
- * the configuration's). */
+/* Everything that cfg (checked for CLD_CONFIG_BENCH) asks for, on the device that `device` names
+ * (NULL: the configuration's). */
 enum cld_status cld_bench_run(const struct cld_config *cfg, const char *device,
                               enum cld_bench_format format, bool kernel_times, FILE *to,
                               struct cld_error *err);
@@ -84,14 +84,14 @@ enum cld_status cld_bench_point(const struct cld_bench *b, struct cld_error *err
 /* Enqueues the work of one run. */
 typedef enum cld_status cld_bench_fn(struct cld_queue *q, void *arg, struct cld_error *err);
 
-/* Warms up, finds how many runs a repeat takes, measures, completes *r with times, and writes it. */
+/* Warms up, finds how many runs a repeat takes, measures, completes *r with times, writes it. */
 enum cld_status cld_bench_measure(const struct cld_bench *b, struct cld_queue *q, cld_bench_fn *run,
                                   void *arg, struct cld_bench_record *r, struct cld_error *err);
 
 /* Median, least and most of ms[0..n), n > 0, each of `runs` runs; sorts ms. */
 void cld_bench_times(struct cld_bench_record *r, double *ms, size_t n, size_t runs);
 
-/* --- what can be measured; each writes its records ---------------------------------------------- */
+/* --- what can be measured; each writes its records -------------------------------------------- */
 
 enum cld_status cld_bench_gemm(const struct cld_bench *b, struct cld_queue *q,
                                struct cld_error *err);

@@ -1,5 +1,5 @@
-/* bench_case.h - the operands of a measured operation: declared, judged against the budget, created,
- * filled and freed together. For bench_*.c alone. Thread: the queue's owner. */
+/* bench_case.h - the operands of a measured operation: declared, judged against the budget,
+ * created, filled and freed together. For bench_*.c alone. Thread: the queue's owner. */
 #ifndef CLD_BENCH_CASE_H
 #define CLD_BENCH_CASE_H
 
@@ -26,8 +26,8 @@ struct cld_tensor *cld_bench_operand(struct cld_bench_case *c, enum cld_dtype ty
                                      size_t n_cols, const char *name);
 struct cld_buf **cld_bench_buffer(struct cld_bench_case *c, size_t n_bytes, const char *name);
 
-/* Checks the sum, creates everything, fills tensors of floats with normal values (a pure function of
- * the configuration's seed and the order of declarations), others with zeros. */
+/* Checks the sum, creates everything, fills tensors of floats with normal values (a pure function
+ * of the configuration's seed and the order of declarations), others with zeros. */
 enum cld_status cld_bench_case_create(struct cld_bench_case *c, const struct cld_bench *b,
                                       struct cld_error *err);
 void cld_bench_case_close(struct cld_bench_case *c);
@@ -38,7 +38,7 @@ enum cld_dtype cld_bench_storage(const struct cld_bench *b, size_t i);
 /* "fp32", "bf16": as in configurations. */
 const char *cld_bench_storage_name(enum cld_dtype type);
 
-/* The micro-batch of the configuration at its largest, laid out on the host; freed by the caller. */
+/* The micro-batch of the configuration at its largest, on the host; freed by the caller. */
 enum cld_status cld_bench_batch(const struct cld_bench *b, struct cld_batch *out,
                                 struct cld_error *err);
 

@@ -1,5 +1,5 @@
-/* bench_elementwise.c - operations that are bound by memory: norms, rotary embedding, SwiGLU and the
- * optimizer on the tensors of the drafter, and a plain copy to compare with. */
+/* bench_elementwise.c - operations that are bound by memory: norms, rotary embedding, SwiGLU and
+ * the optimizer on the tensors of the drafter, and a plain copy to compare with. */
 #include <string.h>
 
 #include "bench_case.h"
@@ -45,7 +45,7 @@ static void shape(struct cld_bench_record *r, size_t n_rows, size_t n_cols)
     cld_bench_dim(r, "columns", n_cols);
 }
 
-/* --- copy --------------------------------------------------------------------------------------- */
+/* --- copy ------------------------------------------------------------------------------------- */
 
 static void declare_copy(struct work *w, struct cld_bench_record *r)
 {
@@ -63,7 +63,7 @@ static enum cld_status run_copy(struct cld_queue *q, void *arg, struct cld_error
     return cld_buf_copy(t[0]->buf, 0, t[1]->buf, 0, cld_tensor_bytes(t[0]), err);
 }
 
-/* --- rmsnorm ------------------------------------------------------------------------------------ */
+/* --- rmsnorm ---------------------------------------------------------------------------------- */
 
 static void declare_rmsnorm(struct work *w, struct cld_bench_record *r)
 {
@@ -103,7 +103,7 @@ static enum cld_status run_rmsnorm_back(struct cld_queue *q, void *arg, struct c
                                 *w->scratch, err);
 }
 
-/* --- head norms and rotary embedding ------------------------------------------------------------ */
+/* --- head norms and rotary embedding ---------------------------------------------------------- */
 
 /* Positions are zeros: every row takes the same row of the table. */
 static void declare_rope(struct work *w, struct cld_bench_record *r)
@@ -123,8 +123,8 @@ static enum cld_status run_rope(struct cld_queue *q, void *arg, struct cld_error
 {
     const struct work *w = arg;
     const struct cld_drafter_config *d = &w->b->setup->drafter;
-    return cld_qknorm_rope_forward(q, w->t[0], w->t[1], (float)d->rms_norm_eps, d->head_dim, w->t[2],
-                                   w->t[3], w->t[4], w->t[5], err);
+    return cld_qknorm_rope_forward(q, w->t[0], w->t[1], (float)d->rms_norm_eps, d->head_dim,
+                                   w->t[2], w->t[3], w->t[4], w->t[5], err);
 }
 
 static void declare_rope_back(struct work *w, struct cld_bench_record *r)
@@ -151,7 +151,7 @@ static enum cld_status run_rope_back(struct cld_queue *q, void *arg, struct cld_
                                     w->t[3], w->t[4], w->t[5], w->t[6], w->t[7], *w->scratch, err);
 }
 
-/* --- swiglu ------------------------------------------------------------------------------------- */
+/* --- swiglu ----------------------------------------------------------------------------------- */
 
 static void declare_swiglu(struct work *w, struct cld_bench_record *r)
 {
@@ -181,7 +181,7 @@ static enum cld_status run_swiglu_back(struct cld_queue *q, void *arg, struct cl
     return cld_swiglu_backward(q, t[0], t[1], t[2], t[3], t[4], err);
 }
 
-/* --- optimizer ---------------------------------------------------------------------------------- */
+/* --- optimizer -------------------------------------------------------------------------------- */
 
 static void declare_norm(struct work *w, struct cld_bench_record *r)
 {
@@ -225,7 +225,7 @@ static enum cld_status run_adamw(struct cld_queue *q, void *arg, struct cld_erro
     return cld_adamw_step(q, &a, err);
 }
 
-/* --- all of them -------------------------------------------------------------------------------- */
+/* --- all of them ------------------------------------------------------------------------------ */
 
 static const struct operation operations[] = {
     {"copy", declare_copy, run_copy},
@@ -244,7 +244,8 @@ static enum cld_status count_params(const struct cld_bench *b, struct cld_queue 
                                     struct cld_error *err)
 {
     struct cld_drafter d = {0};
-    struct cld_drafter_limits limits = {.n_ctx = 1, .n_blocks = 1, .loss_chunk = 1, .n_positions = 1};
+    struct cld_drafter_limits limits = {
+        .n_ctx = 1, .n_blocks = 1, .loss_chunk = 1, .n_positions = 1};
     struct cld_drafter_options options = {.storage = CLD_F32,
                                           .attention = b->cfg->attention.backend};
     struct cld_tensor embed;
@@ -254,7 +255,8 @@ static enum cld_status count_params(const struct cld_bench *b, struct cld_queue 
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
     cld_plan_tensor(plan, &embed, CLD_F32, b->setup->drafter.vocab, b->setup->drafter.hidden,
                     CLD_FOR_FROZEN, "embedding");
-    s = cld_drafter_describe(&d, &b->setup->drafter, &limits, &options, q, &embed, &embed, plan, err);
+    s = cld_drafter_describe(&d, &b->setup->drafter, &limits, &options, q, &embed, &embed, plan,
+                             err);
     *n = d.n_elems;
     cld_drafter_free(&d);
     cld_plan_free(plan);
@@ -271,10 +273,12 @@ static enum cld_status measure(struct work *w, const struct operation *op, struc
     op->declare(w, &r);
     snprintf(r.name, sizeof r.name, "%s", op->name);
     snprintf(r.storage, sizeof r.storage, "%s", cld_bench_storage_name(w->storage));
-    snprintf(r.variant, sizeof r.variant, "%s", cld_queue_class(q) == CLD_CLASS_CPU ? "cpu" : "gpu");
+    snprintf(r.variant, sizeof r.variant, "%s",
+             cld_queue_class(q) == CLD_CLASS_CPU ? "cpu" : "gpu");
     if ((s = cld_bench_case_create(&w->c, w->b, err)))
         goto done;
-    if (op->run == run_adamw && (s = cld_fill(q, w->t[2], 1.0f, err))) /* squares are not negative */
+    /* The second moment is a mean of squares. */
+    if (op->run == run_adamw && (s = cld_fill(q, w->t[2], 1.0f, err)))
         goto done;
     s = cld_bench_measure(w->b, q, op->run, w, &r, err);
 done:

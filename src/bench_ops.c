@@ -16,7 +16,7 @@ static void set_texts(struct cld_bench_record *r, const char *name, const char *
     snprintf(r->variant, sizeof r->variant, "%s", variant);
 }
 
-/* --- matrix products ---------------------------------------------------------------------------- */
+/* --- matrix products -------------------------------------------------------------------------- */
 
 struct product {
     struct cld_gemm g;
@@ -34,13 +34,14 @@ static enum cld_status run_product(struct cld_queue *q, void *arg, struct cld_er
 static void declare_product(struct cld_bench_case *c, enum cld_gemm_kind kind,
                             const struct cld_shape *z, enum cld_dtype storage, struct product *p)
 {
-    const enum cld_dtype grad = CLD_F32;
     bool forward = kind == CLD_GEMM_NT, tn = kind == CLD_GEMM_TN;
     p->g.kind = kind;
-    p->g.a = cld_bench_operand(c, forward ? storage : grad, tn ? z->k : z->m, tn ? z->m : z->k, "a");
+    enum cld_dtype ac = forward ? storage : CLD_F32;
+    p->g.a = cld_bench_operand(c, ac, tn ? z->k : z->m, tn ? z->m : z->k, "a");
     p->g.b = cld_bench_operand(c, storage, forward ? z->n : z->k, forward ? z->k : z->n, "b");
-    p->g.c = cld_bench_operand(c, forward ? storage : grad, z->m, z->n, "c");
+    p->g.c = cld_bench_operand(c, ac, z->m, z->n, "c");
     p->g.residual = tn ? p->g.c : NULL;
+    p->g.bf16_products = storage == CLD_BF16;
     p->scratch = cld_bench_buffer(c, cld_gemm_scratch_bytes(c->q, &p->g), "scratch");
 }
 
@@ -88,6 +89,13 @@ enum cld_status cld_bench_gemm(const struct cld_bench *b, struct cld_queue *q,
                              cld_bench_storage_name(storage));
                     continue;
                 }
+                if ((backend == CLD_GEMM_SM80 || backend == CLD_GEMM_SM90A) &&
+                    (storage != CLD_BF16 || !strcmp(cld_gemm_backend_name(q, backend), "none"))) {
+                    cld_info("gemm: %s is left out in %s, it takes bf16 on NVIDIA tensor cores alone",
+                             backend == CLD_GEMM_SM80 ? "sm80" : "sm90a",
+                             cld_bench_storage_name(storage));
+                    continue;
+                }
                 for (int kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN; kind++)
                     if ((s = measure_product(b, q, (enum cld_gemm_kind)kind, &shapes->v[i], storage,
                                              backend, err)))
@@ -96,7 +104,7 @@ enum cld_status cld_bench_gemm(const struct cld_bench *b, struct cld_queue *q,
     return s;
 }
 
-/* --- attention ---------------------------------------------------------------------------------- */
+/* --- attention -------------------------------------------------------------------------------- */
 
 struct attention {
     struct cld_attention_plan plan;
@@ -128,8 +136,8 @@ static enum cld_status make_attention(const struct cld_bench *b, struct cld_benc
     size_t q_cols = d->n_heads * d->head_dim, k_cols = d->n_kv_heads * d->head_dim;
     const enum cld_dtype grad = CLD_F32; /* as in the drafter */
     enum cld_status s = cld_attention_plan(c->q, b->cfg->attention.backend, n_q, n_keys, d->n_heads,
-                                           d->n_kv_heads, d->head_dim, storage, grad, true, &t->plan,
-                                           err);
+                                           d->n_kv_heads, d->head_dim, storage, grad, true,
+                                           &t->plan, err);
     if (s)
         return s;
     t->a.plan = &t->plan;
@@ -224,7 +232,7 @@ done:
     return s;
 }
 
-/* --- loss --------------------------------------------------------------------------------------- */
+/* --- loss ------------------------------------------------------------------------------------- */
 
 struct loss {
     struct cld_head_loss l;

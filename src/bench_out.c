@@ -30,7 +30,7 @@ static double spread(const struct cld_bench_record *r)
     return r->median_ms > 0 ? (r->max_ms - r->min_ms) / r->median_ms : 0;
 }
 
-/* --- JSON, and CSV from it ---------------------------------------------------------------------- */
+/* --- JSON, and CSV from it -------------------------------------------------------------------- */
 
 static json_t *number_or_null(double v)
 {
@@ -44,7 +44,8 @@ static json_t *to_json(const struct cld_bench_sink *sink, const struct cld_bench
     json_t *shape = json_object(), *object = NULL;
     int failed = !shape;
     for (size_t i = 0; i < r->n_dims && !failed; i++)
-        failed = json_object_set_new(shape, r->shape[i].name, json_integer((json_int_t)r->shape[i].n));
+        failed = json_object_set_new(shape, r->shape[i].name,
+                                     json_integer((json_int_t)r->shape[i].n));
     if (failed) {
         json_decref(shape);
         return NULL;
@@ -118,7 +119,7 @@ static void put_csv(const struct cld_bench_record *r, json_t *object, bool heade
     fputc('\n', to);
 }
 
-/* --- markdown ----------------------------------------------------------------------------------- */
+/* --- markdown --------------------------------------------------------------------------------- */
 
 /* Digits enough for a look: 0.0123, 1.23, 123. */
 static const char *cell(double v, char to[24])
@@ -132,8 +133,8 @@ static void put_markdown(const struct cld_bench_record *r, FILE *to)
     char shape[256], median[24], least[24], most[24], flops[24], bytes[24], tokens[24], memory[24];
     shape_text(r, shape, sizeof shape);
     fprintf(to,
-            "| %-11s | %-20s | %-20s | %9s | %9s | %9s | %5.1f%% | %4zu x %-5zu | %8s | %8s | %8s | "
-            "%7s | %s | %s |\n",
+            "| %-11s | %-20s | %-20s | %9s | %9s | %9s | %5.1f%% | %4zu x %-5zu | "
+            "%8s | %8s | %8s | %7s | %s | %s |\n",
             r->what, r->name, r->storage, cell(r->median_ms, median), cell(r->min_ms, least),
             cell(r->max_ms, most), 100 * spread(r), r->repeats, r->runs,
             cell(rate(r, r->flop, 1e9), flops), cell(rate(r, r->bytes, 1e9), bytes),
@@ -147,16 +148,16 @@ static void put_markdown_head(const struct cld_bench_sink *sink)
     fprintf(sink->to, "cldraft %s on %s (%s, driver %s)\n\n", CLD_VERSION, d->name, d->platform,
             d->driver);
     fprintf(sink->to,
-            "| %-11s | %-20s | %-20s | %9s | %9s | %9s | %6s | %-12s | %8s | %8s | %8s | %7s | %s | %s "
-            "|\n",
+            "| %-11s | %-20s | %-20s | %9s | %9s | %9s | %6s | %-12s | "
+            "%8s | %8s | %8s | %7s | %s | %s |\n",
             "what", "name", "storage", "median ms", "min ms", "max ms", "spread", "repeats",
             "GFLOP/s", "GB/s", "tokens/s", "GiB", "shape", "variant");
-    fputs("| --- | --- | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | --- | --- "
-          "|\n",
+    fputs("| --- | --- | --- | ---: | ---: | ---: | ---: | --- | "
+          "---: | ---: | ---: | ---: | --- | --- |\n",
           sink->to);
 }
 
-/* --- the sink ----------------------------------------------------------------------------------- */
+/* --- the sink --------------------------------------------------------------------------------- */
 
 void cld_bench_begin(struct cld_bench_sink *sink)
 {
@@ -169,8 +170,9 @@ void cld_bench_begin(struct cld_bench_sink *sink)
 
 static enum cld_status fail_write(const struct cld_bench_sink *sink, struct cld_error *err)
 {
-    return ferror(sink->to) ? cld_fail(err, CLD_E_IO, "", "cannot write results: %s", strerror(errno))
-                            : CLD_OK;
+    if (!ferror(sink->to))
+        return CLD_OK;
+    return cld_fail(err, CLD_E_IO, "", "cannot write results: %s", strerror(errno));
 }
 
 enum cld_status cld_bench_write(struct cld_bench_sink *sink, const struct cld_bench_record *r,
@@ -182,8 +184,8 @@ enum cld_status cld_bench_write(struct cld_bench_sink *sink, const struct cld_be
     if (sink->format == CLD_BENCH_MD) {
         put_markdown(r, sink->to);
     } else if (!(object = to_json(sink, r))) {
-        return cld_fail(err, CLD_E_INTERNAL, "", "cannot write the record of %s %s as JSON", r->what,
-                        r->name);
+        return cld_fail(err, CLD_E_INTERNAL, "", "cannot write the record of %s %s as JSON",
+                        r->what, r->name);
     } else if (sink->format == CLD_BENCH_CSV) {
         put_csv(r, object, at == 0, sink->to);
     } else {

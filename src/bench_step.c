@@ -1,5 +1,5 @@
-/* bench_step.c - whole training steps of the configured target and drafter: with the target at work,
- * and from precomputed features; where the time of a step goes. */
+/* bench_step.c - whole training steps of the configured target and drafter: with the target at
+ * work, and from precomputed features; where the time of a step goes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,7 +158,8 @@ static enum cld_status log_kernels(const struct cld_bench *b, double *ms, double
     size_t n = 0;
     double sum = 0, steps = (double)b->cfg->bench.repeats;
     enum cld_status s = open_stepper(&t, b, false, true, err);
-    if (s || (s = take_steps(&t, ms, part_ms, err)) || (s = cld_queue_times(t.w.q, &times, &n, err)))
+    if (s || (s = take_steps(&t, ms, part_ms, err)) ||
+        (s = cld_queue_times(t.w.q, &times, &n, err)))
         goto done;
     qsort(times, n, sizeof *times, longer_first);
     for (size_t i = 0; i < n; i++)

@@ -55,8 +55,7 @@ static void work_free(struct work *w)
     free(w->row);
 }
 
-/* --- the reference ------------------------------------------------------------------------------
- */
+/* --- the reference ---------------------------------------------------------------------------- */
 
 static bool sees(const struct cld_span *s, size_t key)
 {
@@ -125,8 +124,7 @@ static enum cld_status reference(struct work *w, struct cld_error *err)
     return CLD_OK;
 }
 
-/* --- masks --------------------------------------------------------------------------------------
- */
+/* --- masks ------------------------------------------------------------------------------------ */
 
 static uint64_t draw(const struct cld_check *c, size_t i, uint64_t below)
 {
@@ -186,8 +184,7 @@ done:
     return s;
 }
 
-/* --- one case -----------------------------------------------------------------------------------
- */
+/* --- one case --------------------------------------------------------------------------------- */
 
 static enum cld_status make_tensors(struct cld_check *c, struct work *w, enum cld_dtype grads,
                                     double size, struct cld_error *err)
@@ -284,8 +281,7 @@ done:
     return s;
 }
 
-/* --- the cases ----------------------------------------------------------------------------------
- */
+/* --- the cases -------------------------------------------------------------------------------- */
 
 static const struct shape shapes[] = {
     {CAUSAL, 1, 1, 0, 0, 0, false, 0},
@@ -313,8 +309,8 @@ static const struct shape shapes[] = {
     {DRAFT, 127, 2, 13, 7, 0, false, UNSORTED},
 };
 
-/* All shapes run with the first, the others with those of odd[]. In bf16, which changes only loads and
- * stores, the first n_bf16 are enough: building a variant takes seconds on some devices. */
+/* All shapes run with the first, the others with those of odd[]. In bf16, which changes only loads
+ * and stores, the first n_bf16 are enough: building a variant takes seconds on some devices. */
 static const struct geometry geometries[] = {
     {3, 1, 64}, {8, 2, 128}, {1, 1, 8},  {2, 1, 16},  {4, 2, 24},
     {7, 1, 40}, {5, 1, 72},  {8, 1, 96}, {2, 2, 256},

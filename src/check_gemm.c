@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "op_gemm.h"
+#include "probe.h"
 #include "size.h"
 
 enum residual { no_residual, other_residual, same_residual };
@@ -18,6 +19,13 @@ struct product {
 };
 
 static const char *const kind_names[] = {"NT", "NN", "TN"};
+static const char *const backend_names[] = {"", "", " clblast", " sm80", " sm90a"};
+
+/* Tensor cores take F32 operands rounded, and their sums lose a little more. */
+static bool rounds(const struct product *p)
+{
+    return p->backend == CLD_GEMM_SM80 || p->backend == CLD_GEMM_SM90A;
+}
 
 /* The tensors of a case, for the body that cld_check_twice runs. */
 struct operands {
@@ -36,6 +44,13 @@ static double at(const struct cld_check_tensor *t, size_t row, size_t column)
     return t->value[row * t->t.n_cols + column];
 }
 
+static double operand(const struct product *p, const struct cld_check_tensor *t, size_t row,
+                      size_t column)
+{
+    double v = at(t, row, column);
+    return rounds(p) ? cld_bf16_to_f32(cld_f32_to_bf16((float)v)) : v;
+}
+
 /* want [m, n] in double. `start` is R or NULL. */
 static void reference(const struct product *p, const struct cld_check_tensor *a,
                       const struct cld_check_tensor *b, const struct cld_check_tensor *bias,
@@ -45,8 +60,8 @@ static void reference(const struct product *p, const struct cld_check_tensor *a,
         for (size_t j = 0; j < p->n; j++) {
             double sum = (bias ? at(bias, 0, j) : 0) + (start ? at(start, i, j) : 0);
             for (size_t l = 0; l < p->k; l++)
-                sum += (p->kind == CLD_GEMM_TN ? at(a, l, i) : at(a, i, l)) *
-                       (p->kind == CLD_GEMM_NT ? at(b, j, l) : at(b, l, j));
+                sum += (p->kind == CLD_GEMM_TN ? operand(p, a, l, i) : operand(p, a, i, l)) *
+                       (p->kind == CLD_GEMM_NT ? operand(p, b, j, l) : operand(p, b, l, j));
             want[i * p->n + j] = sum;
         }
 }
@@ -61,8 +76,8 @@ static enum cld_status check_product(struct cld_check *c, const struct product *
     double *want = NULL;
     bool tn = p->kind == CLD_GEMM_TN, nt = p->kind == CLD_GEMM_NT;
     cld_check_begin(c, "gemm%s %s %zux%zux%zu %s*%s->%s%s%s ld+%zu at+%zu",
-                    p->backend == CLD_GEMM_CLBLAST ? " clblast" : "", kind_names[p->kind], p->m,
-                    p->n, p->k, cld_dtype_name(p->a), cld_dtype_name(p->b), cld_dtype_name(p->c),
+                    backend_names[p->backend], kind_names[p->kind], p->m, p->n, p->k,
+                    cld_dtype_name(p->a), cld_dtype_name(p->b), cld_dtype_name(p->c),
                     p->bias ? " +bias" : "", residual_names[p->residual], p->pad, p->skew);
     c->pad = p->pad;
     c->skew = p->skew;
@@ -83,7 +98,7 @@ static enum cld_status check_product(struct cld_check *c, const struct product *
         goto done;
     }
     o.g = (struct cld_gemm){p->kind, p->backend, &a->t, &b->t, &out->t, bias ? &bias->t : NULL,
-                            r ? &r->t : NULL};
+                            r ? &r->t : NULL, rounds(p)};
     if ((s = cld_buf_create(c->q, "scratch", cld_gemm_scratch_bytes(c->q, &o.g), &o.scratch, err)))
         goto done;
     if (!(want = malloc(cld_mul(cld_mul(p->m, p->n) + 1, sizeof *want)))) {
@@ -92,7 +107,8 @@ static enum cld_status check_product(struct cld_check *c, const struct product *
     }
     reference(p, a, b, bias, r, want);
     if (!(s = cld_check_twice(c, body, &o, err)))
-        s = cld_check_compare(c, out, want, p->c == CLD_BF16 ? 4e-3 : 1e-5, err);
+        s = cld_check_compare(c, out, want, p->c == CLD_BF16 ? 4e-3 : rounds(p) ? 2e-5 : 1e-5,
+                              err);
     if (!s)
         cld_check_end(c);
 done:
@@ -101,7 +117,7 @@ done:
     return s;
 }
 
-/* Around the blocks and tiles of both families (6x16, 12x32, 64x64, 128x128), primes, empty sums,
+/* Around the blocks and tiles of all back-ends (6x16, 12x32, 64x64, 128x128, 64x192), primes, empty sums,
  * one and long k. m or n may be 0: then nothing happens. */
 static const size_t shapes[][3] = {
     {0, 5, 7},       {5, 0, 7},       {1, 1, 0},       {3, 37, 0},      {1, 1, 1},
@@ -150,5 +166,9 @@ enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err)
     enum cld_status s = check_shapes(c, CLD_GEMM_PORTABLE, n_shapes, err);
     if (!s && c->storage == CLD_F32)
         s = check_shapes(c, CLD_GEMM_CLBLAST, n_shapes - 1, err);
+    if (!s && cld_probe_usable(c->q, CLD_PROBE_SM80))
+        s = check_shapes(c, CLD_GEMM_SM80, n_shapes, err);
+    if (!s && cld_probe_usable(c->q, CLD_PROBE_SM90A))
+        s = check_shapes(c, CLD_GEMM_SM90A, n_shapes, err);
     return s;
 }

@@ -10,6 +10,7 @@
 #include "device.h"
 #include "op_attention.h"
 #include "op_gemm.h"
+#include "probe.h"
 #include "ops.h"
 #include "tensor_io.h"
 
@@ -33,6 +34,7 @@ struct findings {
     bool passed;
     char why[sizeof((struct cld_error *)0)->what]; /* not passed: because ... */
     char gemm[128], attention[128];                /* "" where the device could not be used */
+    char ptx[CLD_N_PROBES][320];                   /* "works", "refused: ..."; "" off NVIDIA */
 };
 
 /* --- probe ------------------------------------------------------------------------------------ */
@@ -80,6 +82,13 @@ static void probe(const struct cld_device_info *d, struct findings *f)
     }
     if (cld_queue_open(d, &options, &q, &err))
         goto done;
+    for (int i = 0; i < CLD_N_PROBES && cld_device_is_nvidia(d); i++) {
+        char why[256];
+        enum cld_probe_verdict is =
+            cld_probe_device(d, (enum cld_probe_family)i, why, sizeof why);
+        snprintf(f->ptx[i], sizeof f->ptx[i], "%s%s%s", cld_probe_verdict_name(is),
+                 why[0] ? ": " : "", why);
+    }
     snprintf(f->gemm, sizeof f->gemm, "%s", cld_gemm_backend_name(q, CLD_GEMM_AUTO));
     if (cld_attention_plan(q, CLD_ATTENTION_SPARSE, n_q, n_keys, 32, 8, 128, CLD_BF16, CLD_F32,
                            true, &plan, &err))
@@ -142,6 +151,10 @@ static void print_device(const struct cld_device_info *d, const struct findings 
     print_extensions(d, all);
     print_quirks(d);
     printf("    kernels     %s family\n", d->class == CLD_CLASS_CPU ? "CPU" : "GPU");
+    for (int i = 0; i < CLD_N_PROBES; i++)
+        if (f->ptx[i][0])
+            printf("    ptx         %s: %s\n", cld_probe_family_name((enum cld_probe_family)i),
+                   f->ptx[i]);
     if (f->gemm[0])
         printf("    gemm        %s\n", f->gemm);
     if (f->attention[0])
@@ -225,6 +238,10 @@ static json_t *device_object(const struct cld_device_info *d)
         json_decref(what);
         what = NULL;
     }
+    for (int i = 0; what && i < CLD_N_PROBES; i++)
+        if (f.ptx[i][0])
+            json_object_set_new(what, cld_probe_family_name((enum cld_probe_family)i),
+                                text(f.ptx[i]));
     json_decref(limits);
     json_decref(found);
     return what;

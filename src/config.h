@@ -147,8 +147,7 @@ struct cld_config {
         size_t every; /* steps between progress lines off a terminal */
     } log;
     struct {
-        size_t rows;       /* held-out rows used; 0: all */
-        size_t batch_rows; /* rows of one forward */
+        size_t rows; /* held-out rows used; 0: all */
     } eval;
     struct {
         struct cld_enum_list what; /* enum cld_bench_what */

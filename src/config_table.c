@@ -67,8 +67,8 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "Hugging Face directory of the frozen target: config.json, safetensors, tokenizer."},
     {SIZES(target, taps), .word = "auto", .default_text = "auto", .min = 0, .max = 1023,
      .min_n = 1, .max_n = 32,
-     .help = "Target layers whose outputs feed the drafter, ascending, counted from 0. auto: five, "
-             "evenly from the second layer to the third last."},
+     .help = "Target layers whose outputs feed the drafter, ascending, counted from 0. auto: as "
+             "many as the drafter has layers, evenly from the second to the third last."},
     {INT(target, random_weights), .word = "no", .default_text = "no", .max = EXACT,
      .help = "A seed: read config.json alone and fill the target's weights at random, to try "
              "shapes and speed without the weights. The trained drafter is of no use."},
@@ -201,19 +201,17 @@ const struct cld_config_key cld_config_keys[] = {
 
     {SIZE(eval, rows), .default_text = "0", .min = 0, .max = MANY, .unit = "rows", FREE,
      .help = "Held-out rows that an evaluation uses, from the first; 0: all."},
-    {SIZE(eval, batch_rows), .default_text = "1", .min = 1, .max = 4096, .unit = "rows", FREE,
-     .help = "Rows of one forward of an evaluation."},
-
     {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 5,
      .names = NAMES{"gemm", "attention", "loss", "elementwise", "step", NULL}, FREE,
-     .help = "What to measure: operations by themselves, or whole training steps. All but gemm have "
-             "the shapes of the configured drafter and micro-batch."},
+     .help = "What to measure: operations by themselves, or whole training steps. All but gemm "
+             "have the shapes of the configured drafter and micro-batch."},
     {SHAPES(bench, shapes), .default_text = "512x512x512,1024x1024x1024", .min = 1, .max = 1 << 20,
      .min_n = 1, .max_n = 32, FREE,
      .help = "MxNxK of the matrix products that gemm measures."},
     {ENUMS(bench, gemm), .default_text = "auto", .min_n = 1, .max_n = 3,
-     .names = NAMES{"auto", "portable", "clblast", NULL}, FREE,
-     .help = "Back-ends of matrix products that gemm measures. clblast takes fp32 alone."},
+     .names = NAMES{"auto", "portable", "clblast", "sm80", "sm90a", NULL}, FREE,
+     .help = "Back-ends of matrix products that gemm measures. clblast takes fp32 alone; sm80 and "
+             "sm90a take bf16 on NVIDIA's tensor cores."},
     {ENUMS(bench, storage), .word = "runtime", .default_text = "runtime", .min_n = 1, .max_n = 2,
      .names = NAMES{"fp32", "bf16", NULL}, FREE,
      .help = "Storage in which operations are measured. runtime: that of runtime.precision, which "
@@ -223,8 +221,8 @@ const struct cld_config_key cld_config_keys[] = {
     {SIZE(bench, warmup), .default_text = "1", .min = 1, .max = 10000, FREE,
      .help = "Runs before, which are not measured; the first one builds kernels."},
     {REAL(bench, least_ms), .default_text = "20", .min = 0, .max = 60000, .unit = "ms", FREE,
-     .help = "A measured run of an operation lasts so long at least: a quick one is enqueued several "
-             "times in a row, and its time is divided."},
+     .help = "A measured run of an operation lasts so long at least: a quick one is enqueued "
+             "several times in a row, and its time is divided."},
     {.section = NULL},
 };
 

@@ -326,3 +326,8 @@ bool cld_device_has_extension(const struct cld_device_info *d, const char *name)
             return true;
     return false;
 }
+
+bool cld_device_is_nvidia(const struct cld_device_info *d)
+{
+    return d->class == CLD_CLASS_GPU && !strncmp(d->platform, "NVIDIA CUDA", 11);
+}

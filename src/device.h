@@ -62,6 +62,9 @@ void cld_devices_close(struct cld_devices *d);
 enum cld_status cld_devices_pick(const struct cld_devices *d, const char *spec,
                                  struct cld_device_info *out, struct cld_error *err);
 
+/* A GPU under NVIDIA's own driver (PoCL runs on such GPUs too, without its inline assembly). */
+bool cld_device_is_nvidia(const struct cld_device_info *d);
+
 bool cld_device_has_extension(const struct cld_device_info *d, const char *name);
 
 /* Quirk i of the table: its bit, short name, what is wrong, and the evidence. False past the end. */

@@ -24,7 +24,8 @@ struct cld_gemm_ops {
                            struct cld_error *err);
 };
 
-extern const struct cld_gemm_ops cld_gemm_cpu, cld_gemm_gpu, cld_gemm_clblast;
+extern const struct cld_gemm_ops cld_gemm_cpu, cld_gemm_gpu, cld_gemm_clblast, cld_gemm_sm80,
+    cld_gemm_sm90a;
 
 /* C = sum of n_parts products [n_parts, m, n] f32 at the begin of `parts` (+ bias) (+ R). */
 enum cld_status cld_gemm_sum(struct cld_queue *q, const struct cld_gemm *g, size_t n_parts,

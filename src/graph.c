@@ -197,7 +197,7 @@ static enum cld_status run_op(const struct cld_op *op, const struct cld_graph_ru
                                       o.in[2],       o.out[0],     o.out[1],     run->visited,
                                       run->scratch};
     struct cld_gemm gemm = {op->gemm,  run->gemm_backend, o.in[0], o.in[1],
-                            o.out[0], o.in[2],           o.in[3]};
+                            o.out[0], o.in[2],           o.in[3], false};
     switch (op->kind) {
     case CLD_OP_GATHER: return cld_gather_rows(q, o.in[0], o.in[1], o.out[0], err);
     case CLD_OP_COPY: return cld_add_tensors(q, o.in[0], NULL, o.out[0], err);

@@ -49,7 +49,7 @@ void cld_mask_causal(const int32_t *doc, size_t n, struct cld_span *spans)
         spans[i] = (struct cld_span){doc[i], (int32_t)i + 1, 0, 0};
 }
 
-/* --- tile lists -------------------------------------------------------------------------------- */
+/* --- tile lists ------------------------------------------------------------------------------- */
 
 /* Tiles [from, to) that a range of keys touches, or covers. */
 struct tile_range {
@@ -92,7 +92,7 @@ struct builder {
     size_t n_q, n_keys;
     struct cld_tiles *out;
     struct tile_range *touched; /* [2 * q_tile], of the query tile at work */
-    int32_t *covered;           /* [n_k_tiles + 1]: differences of the number of rows that see all */
+    int32_t *covered;           /* [n_k_tiles + 1]: differences of how many rows see all of it */
     size_t cap_listed;
 };
 

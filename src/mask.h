@@ -1,9 +1,9 @@
 /* mask.h - who sees whom: spans of keys a query row sees, and the tile lists made from them.
  *
- * Context tokens of a micro-batch stand one after the other, whatever row or document they come from
- * (documents never see each other), and the rows of the drafter's blocks stand behind them. So key
- * index k < n_ctx is context token k, and key n_ctx + r is draft row r. A query row sees two ranges
- * of keys and nothing else:
+ * Context tokens of a micro-batch stand one after the other, whatever row or document they come
+ * from (documents never see each other), and the rows of the drafter's blocks stand behind them. So
+ * key index k < n_ctx is context token k, and key n_ctx + r is draft row r. A query row sees two
+ * ranges of keys and nothing else:
  *     [lo, hi)          context: its own document before the anchor (and inside the window)
  *     [own_lo, own_hi)  its own block (up to itself where a sliding layer is causal)
  * The target's causal attention is the same with an empty second range. Host memory, pure
@@ -21,8 +21,8 @@ struct cld_span {
     int32_t lo, hi, own_lo, own_hi;
 };
 
-/* A block of the drafter: key index of the first token of its document and of its anchor. A negative
- * anchor makes a padding block: its rows see nothing. */
+/* A block of the drafter: key index of the first token of its document and of its anchor. A
+ * negative anchor makes a padding block: its rows see nothing. */
 struct cld_block {
     int32_t doc, anchor;
 };

@@ -57,7 +57,7 @@ enum cld_status cld_attention_plan(const struct cld_queue *q, enum cld_attention
     return out->impl->shape(q, out, err);
 }
 
-/* --- the mask on the device --------------------------------------------------------------------- */
+/* --- the mask on the device ------------------------------------------------------------------- */
 
 enum cld_status cld_attention_mask_set(struct cld_queue *q, const struct cld_attention_plan *plan,
                                        const struct cld_span *spans, size_t n_q, size_t n_keys,
@@ -105,7 +105,7 @@ void cld_attention_mask_free(struct cld_attention_mask *mask)
         cld_tiles_free(&mask->tiles);
 }
 
-/* --- the calls ---------------------------------------------------------------------------------- */
+/* --- the calls -------------------------------------------------------------------------------- */
 
 static enum cld_status check_tensor(const struct cld_attention *a, const struct cld_tensor *t,
                                     enum cld_dtype type, size_t n_rows, size_t n_cols,
@@ -113,8 +113,9 @@ static enum cld_status check_tensor(const struct cld_attention *a, const struct 
 {
     if (t->type == type && t->n_rows == n_rows && t->n_cols == n_cols)
         return CLD_OK;
-    return cld_fail(err, CLD_E_INTERNAL, "", "attention of %zu rows over %zu keys, %zu/%zu heads of "
-                    "%zu: '%s' is %s [%zu, %zu], not %s [%zu, %zu]", a->mask->n_q, a->mask->n_keys,
+    return cld_fail(err, CLD_E_INTERNAL, "", "attention of %zu rows over %zu keys, %zu/%zu heads "
+                    "of %zu: '%s' is %s [%zu, %zu], not %s [%zu, %zu]",
+                    a->mask->n_q, a->mask->n_keys,
                     a->plan->n_heads, a->plan->n_kv_heads, a->plan->head_dim, t->name,
                     cld_dtype_name(t->type), t->n_rows, t->n_cols, cld_dtype_name(type), n_rows,
                     n_cols);

@@ -2,11 +2,11 @@
  *
  * q [n_q, n_heads * head_dim], k and v [n_keys, n_kv_heads * head_dim], o like q; query head h uses
  * KV head h / (n_heads / n_kv_heads). Softmax over the keys that mask.h's spans allow, scale
- * head_dim^-0.5, statistics in float. A row that sees nothing gives zeros and no gradient, and a key
- * that nobody sees gets a gradient of exactly zero.
- * lse [n_heads, n_q or more] F32 keeps log-sum-exp for the backward pass; it is 0 for a row that sees
- * nothing. Sparse visits listed tiles only and never stores scores; dense stores them and exists as an
- * oracle and as an explicit setting. Results are the same bits from run to run.
+ * head_dim^-0.5, statistics in float. A row that sees nothing gives zeros and no gradient, and a
+ * key that nobody sees gets a gradient of exactly zero. NaN in a key reaches all rows that see it.
+ * lse [n_heads, n_q or more] F32 keeps log-sum-exp for the backward pass; it is 0 for a row that
+ * sees nothing. Sparse visits listed tiles only and never stores scores; dense stores them and
+ * exists as an oracle and as an explicit setting. Results are the same bits from run to run.
  *
  * Thread: the queue's owner. */
 #ifndef CLD_OP_ATTENTION_H
@@ -68,12 +68,14 @@ struct cld_attention {
     /* Counter I32 [1, 4] on the device: tiles visited by the forward, dQ and dK/dV passes are added
      * to columns 0, 1, 2. The loops over tiles count, in the pieces of query head 0 or KV head 0
      * (the other heads take the same lists), so each pass must add exactly mask->tiles.n_listed: a
-     * tile that a loop skips or repeats shows. The dense back-end adds nothing. NULL: not counted. */
+     * tile that a loop skips or repeats shows. The dense back-end adds nothing. NULL: not
+     * counted. */
     const struct cld_tensor *visited;
     struct cld_buf *scratch; /* plan.scratch_bytes; NULL where that is 0 */
 };
 
-/* n_q and n_keys are the mask's; both may be 0. CLD_E_INTERNAL with all shapes if they do not fit. */
+/* n_q and n_keys are the mask's; both may be 0. CLD_E_INTERNAL with all shapes if they do not
+ * fit. */
 enum cld_status cld_attention_forward(struct cld_queue *q, const struct cld_attention *a,
                                       struct cld_error *err);
 

@@ -6,13 +6,13 @@
 #include "size.h"
 
 /* In the order in which AUTO prefers them. */
-static const struct cld_gemm_ops *const backends[] = {&cld_gemm_gpu, &cld_gemm_cpu,
-                                                      &cld_gemm_clblast};
+static const struct cld_gemm_ops *const backends[] = {
+    &cld_gemm_sm90a, &cld_gemm_sm80, &cld_gemm_gpu, &cld_gemm_cpu, &cld_gemm_clblast};
 
 enum { n_backends = sizeof backends / sizeof *backends };
 
 static const char *const kind_names[] = {"NT", "NN", "TN"};
-static const char *const backend_names[] = {"auto", "portable", "clblast"};
+static const char *const backend_names[] = {"auto", "portable", "clblast", "sm80", "sm90a"};
 
 struct cld_gemm_size cld_gemm_size(const struct cld_gemm *g)
 {
@@ -30,6 +30,14 @@ static const struct cld_gemm_ops *choose(const struct cld_queue *q, enum cld_gem
         if ((b == CLD_GEMM_AUTO || backends[i]->backend == b) && backends[i]->supports(q, g))
             return backends[i];
     return NULL;
+}
+
+static const char *needs(enum cld_gemm_backend b)
+{
+    for (size_t i = 0; i < n_backends; i++)
+        if (backends[i]->backend == b)
+            return backends[i]->needs;
+    return "another device";
 }
 
 size_t cld_gemm_scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g)
@@ -109,7 +117,7 @@ enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct c
         return cld_fail(err, CLD_E_DEVICE, "choose another GEMM back-end",
                         "%s: the GEMM back-end '%s' cannot do this product; it needs %s",
                         cld_queue_name(q), backend_names[g->backend],
-                        g->backend == CLD_GEMM_CLBLAST ? cld_gemm_clblast.needs : "another device");
+                        needs(g->backend));
     if (!m || !n)
         return CLD_OK;
     size_t need = ops->scratch_bytes(q, g), have = scratch ? cld_buf_bytes(scratch) : 0;

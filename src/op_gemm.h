@@ -16,8 +16,16 @@
 
 enum cld_gemm_kind { CLD_GEMM_NT, CLD_GEMM_NN, CLD_GEMM_TN };
 
-/* AUTO takes the family of the device class. CLBLAST needs F32 everywhere and says so. */
-enum cld_gemm_backend { CLD_GEMM_AUTO, CLD_GEMM_PORTABLE, CLD_GEMM_CLBLAST };
+/* AUTO takes the fastest that can: tensor cores where their probe works (probe.h) and the operands
+ * are bf16, or may be rounded to it; else the family of the device class. CLBLAST needs F32 everywhere
+ * and says so. */
+enum cld_gemm_backend {
+    CLD_GEMM_AUTO,
+    CLD_GEMM_PORTABLE,
+    CLD_GEMM_CLBLAST,
+    CLD_GEMM_SM80, /* mma.sync */
+    CLD_GEMM_SM90A /* wgmma */
+};
 
 struct cld_gemm {
     enum cld_gemm_kind kind;
@@ -25,10 +33,12 @@ struct cld_gemm {
     const struct cld_tensor *a, *b, *c;
     const struct cld_tensor *bias;     /* [1, n] or NULL */
     const struct cld_tensor *residual; /* R [m, n], may be C itself (accumulate); NULL: none */
+    bool bf16_products;                /* F32 operands may be rounded to bf16 (sums stay float) */
 };
 
-/* Bytes of scratch that this product needs on this queue (0 is possible). Only shapes, types and
- * kind are looked at; buffers may be missing. The plan takes the maximum over all products. */
+/* Bytes of scratch that this product needs on this queue (0 is possible). Only shapes, types,
+ * kind and ld are looked at; buffers may be missing; offsets of bf16 operands count only where they are
+ * not multiples of 8 elements (tensor cores then work on a copy). The plan takes the maximum over all products. */
 size_t cld_gemm_scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g);
 
 /* Enqueues the product. `scratch` holds at least cld_gemm_scratch_bytes and is free again for the

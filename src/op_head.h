@@ -11,7 +11,7 @@ struct cld_head_loss {
     const struct cld_tensor *z;      /* [n, H] */
     const struct cld_tensor *head;   /* [V, H] */
     const struct cld_tensor *logits; /* [chunk, V], working memory */
-    const struct cld_tensor *labels, *weights, *loss, *hit; /* [1, n or more]; see cld_cross_entropy */
+    const struct cld_tensor *labels, *weights, *loss, *hit; /* [1, n or more]: cld_cross_entropy */
     const struct cld_tensor *dz;     /* [n, H], overwritten; NULL: no gradient */
 };
 

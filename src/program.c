@@ -11,6 +11,7 @@
 #include "embedded.h"
 #include "file.h"
 #include "log.h"
+#include "ptx.h"
 #include "size.h"
 
 /* Compilers of several vendors are not thread-safe, so one build at a time in the whole process. */
@@ -92,6 +93,14 @@ static enum cld_status fail_build(struct cld_queue *q, cl_program p, int code, c
     return err->status;
 }
 
+static enum cld_status compile(struct cld_queue *q, cl_program p, const char *options,
+                               const char *key, struct cld_error *err)
+{
+    int code = clBuildProgram(p, 1, &q->id, options, NULL, NULL);
+    q->counts.n_builds++;
+    return code == CL_SUCCESS ? CLD_OK : fail_build(q, p, code, key, err);
+}
+
 static enum cld_status build_source(struct cld_queue *q, const char *source, size_t n_bytes,
                                     const char *key, const char *options, cl_program *out,
                                     struct cld_error *err)
@@ -101,19 +110,62 @@ static enum cld_status build_source(struct cld_queue *q, const char *source, siz
                                              &n_bytes, &code);
     if (code != CL_SUCCESS)
         return cld_cl_fail(err, code, "%s: cannot make a program of %s", q->name, key);
-    q->counts.n_builds++;
-    code = clBuildProgram(p, 1, &q->id, options, NULL, NULL);
-    if (code != CL_SUCCESS) {
-        fail_build(q, p, code, key, err);
+    enum cld_status s = compile(q, p, options, key, err);
+    if (s)
         clReleaseProgram(p);
-        return err->status;
+    else
+        *out = p;
+    return s;
+}
+
+/* Replaces a built program by one made of its changed text (ptx.h). */
+static enum cld_status change_text(struct cld_queue *q, const struct cld_ptx_change *change,
+                                   const char *key, cl_program *p, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    char *text = NULL, *changed = NULL;
+    size_t n_text = 0, n_changed = 0;
+    cl_program assembled = NULL;
+    struct cld_ptx_report report;
+    int code = clGetProgramInfo(*p, CL_PROGRAM_BINARY_SIZES, sizeof n_text, &n_text, NULL);
+    if (code == CL_SUCCESS && !(text = malloc(n_text + 1)))
+        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the text of %s", key);
+    if (code == CL_SUCCESS)
+        code = clGetProgramInfo(*p, CL_PROGRAM_BINARIES, sizeof text, &text, NULL);
+    if (code != CL_SUCCESS) {
+        s = cld_cl_fail(err, code, "%s: cannot read the text of %s", q->name, key);
+        goto done;
     }
-    *out = p;
-    return CLD_OK;
+    if ((s = cld_ptx_change(text, n_text, change, &changed, &n_changed, &report, err))) {
+        cld_fail_prefix(err, "%s: %s", q->name, key);
+        goto done;
+    }
+    assembled = clCreateProgramWithBinary(q->context, 1, &q->id, &n_changed,
+                                          (const unsigned char **)(uintptr_t)&changed, NULL, &code);
+    if (code != CL_SUCCESS) {
+        assembled = NULL;
+        s = cld_cl_fail(err, code, "%s: the changed text of %s was refused", q->name, key);
+        goto done;
+    }
+    if ((s = compile(q, assembled, "", key, err)))
+        goto done;
+    cld_debug("%s: %s: PTX %s, %s to %s, %zu instructions uncommented, %zu of %zu kernels capped at "
+              "%u registers", q->name, key, report.version, report.from, report.to,
+              report.n_uncommented, report.n_capped, report.n_kernels, change->max_registers);
+    clReleaseProgram(*p);
+    *p = assembled;
+    assembled = NULL;
+done:
+    if (assembled)
+        clReleaseProgram(assembled);
+    free(text);
+    free(changed);
+    return s;
 }
 
 static enum cld_status build(struct cld_queue *q, const struct cld_kernel_spec *spec,
-                             const char *key, const char *options, cl_program *out,
+                             const char *key, const char *options,
+                             const struct cld_ptx_change *change, cl_program *out,
                              struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -128,8 +180,13 @@ static enum cld_status build(struct cld_queue *q, const struct cld_kernel_spec *
     *out = cld_program_load(q, cached, options, spec->name, key);
     bool loaded = *out != NULL;
     q->counts.n_cached += loaded;
-    if (!loaded && !(s = build_source(q, source, n_bytes, key, options, out, err)))
+    if (!loaded && !(s = build_source(q, source, n_bytes, key, options, out, err)) &&
+        !(change && (s = change_text(q, change, key, out, err))))
         cld_program_keep(q, cached, *out, key); /* before another thread wants the same */
+    if (s && *out) {
+        clReleaseProgram(*out);
+        *out = NULL;
+    }
     double ended = cld_clock_ms();
     cld_build_unlock();
     q->counts.build_ms += ended - begun;
@@ -142,14 +199,27 @@ static enum cld_status build(struct cld_queue *q, const struct cld_kernel_spec *
     return s;
 }
 
-static enum cld_status get_program(struct cld_queue *q, const struct cld_kernel_spec *spec,
-                                   struct cld_program **out, struct cld_error *err)
+/* " ptx=sm_90a,128" behind the key of a program, or "". */
+static void describe_change(const struct cld_ptx_change *change, char *to, size_t n_bytes)
 {
+    if (change)
+        snprintf(to, n_bytes, " ptx=%s,%u", change->target ? change->target : "",
+                 change->max_registers);
+    else
+        *to = '\0';
+}
+
+static enum cld_status get_program(struct cld_queue *q, const struct cld_kernel_spec *spec,
+                                   const struct cld_ptx_change *change, struct cld_program **out,
+                                   struct cld_error *err)
+{
+    char ptx[48];
     enum cld_status s = CLD_OK;
     struct cld_program *p = NULL;
     char *options = cld_format("-cl-std=CL1.2 -w -DCLD_CPU=%d %s", q->device.class == CLD_CLASS_CPU,
                                spec->options ? spec->options : "");
-    char *key = cld_format("%s %s", spec->file, options);
+    describe_change(change, ptx, sizeof ptx);
+    char *key = cld_format("%s %s%s", spec->file, options, ptx);
     if (!options || !key) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no memory to build %s", spec->file);
         goto done;
@@ -164,7 +234,7 @@ static enum cld_status get_program(struct cld_queue *q, const struct cld_kernel_
         s = cld_fail(err, CLD_E_MEMORY, "", "no memory to build %s", spec->file);
         goto done;
     }
-    if ((s = build(q, spec, key, options, &p->program, err))) {
+    if ((s = build(q, spec, key, options, change, &p->program, err))) {
         free(p);
         goto done;
     }
@@ -179,18 +249,20 @@ done:
     return s;
 }
 
-enum cld_status cld_kernel_get(struct cld_queue *q, const struct cld_kernel_spec *spec,
-                               struct cld_kernel **out, struct cld_error *err)
+enum cld_status cld_kernel_get_ptx(struct cld_queue *q, const struct cld_kernel_spec *spec,
+                                   const struct cld_ptx_change *change, struct cld_kernel **out,
+                                   struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     int code = CL_SUCCESS;
     struct cld_kernel *k = NULL;
     struct cld_program *p = NULL;
-    char key[384];
+    char key[384], ptx[48];
     *out = NULL;
     cld_queue_check_owner(q, "cld_kernel_get");
-    snprintf(key, sizeof key, "%s:%s %s local=%zu", spec->file, spec->name,
-             spec->options ? spec->options : "", spec->local);
+    describe_change(change, ptx, sizeof ptx);
+    snprintf(key, sizeof key, "%s:%s %s local=%zu%s", spec->file, spec->name,
+             spec->options ? spec->options : "", spec->local, ptx);
     for (k = q->kernels; k; k = k->next)
         if (!strcmp(k->key, key)) {
             *out = k;
@@ -200,7 +272,12 @@ enum cld_status cld_kernel_get(struct cld_queue *q, const struct cld_kernel_spec
         return cld_fail(err, CLD_E_DEVICE, "the warm-up of this worker missed it; report it",
                         "%s: kernel variant %s was not built before the run began (thread %s)",
                         q->name, key, cld_log_current_thread());
-    if ((s = get_program(q, spec, &p, err)))
+    if (change && !q->has_ptx)
+        return cld_fail(err, CLD_E_DEVICE, "choose another back-end",
+                        "%s: %s needs the PTX path, which %s", q->name, key,
+                        cld_device_is_nvidia(&q->device) ? "is turned off"
+                                                         : "only NVIDIA's driver has");
+    if ((s = get_program(q, spec, change, &p, err)))
         return s;
     k = calloc(1, sizeof *k);
     if (!k || !(k->key = cld_format("%s", key))) {
@@ -224,6 +301,12 @@ done:
         free(k->key);
     free(k);
     return s;
+}
+
+enum cld_status cld_kernel_get(struct cld_queue *q, const struct cld_kernel_spec *spec,
+                               struct cld_kernel **out, struct cld_error *err)
+{
+    return cld_kernel_get_ptx(q, spec, NULL, out, err);
 }
 
 void cld_programs_free(struct cld_queue *q)

@@ -60,6 +60,7 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
     snprintf(q->name, sizeof q->name, "%s", options->name ? options->name : "main");
     q->budget_bytes = options->budget_bytes ? options->budget_bytes : device->global_bytes;
     q->profile = options->profile;
+    q->has_ptx = cld_device_is_nvidia(device) && !options->no_ptx;
     q->owner = pthread_self();
     q->owner_name = cld_log_current_thread();
     if (device->n_parts > 1 && (s = make_part(q, err)))
@@ -123,6 +124,11 @@ const struct cld_device_info *cld_queue_device(const struct cld_queue *q)
 const char *cld_queue_name(const struct cld_queue *q)
 {
     return q->name;
+}
+
+bool cld_queue_has_ptx(const struct cld_queue *q)
+{
+    return q->has_ptx;
 }
 
 enum cld_status cld_queue_finish(struct cld_queue *q, struct cld_error *err)

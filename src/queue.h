@@ -27,6 +27,7 @@ struct cld_queue_options {
     enum cld_family family;
     size_t budget_bytes; /* the ledger refuses to pass this; 0: the device's memory */
     bool profile;        /* time every kernel by events (benchmarks: it costs launch time) */
+    bool no_ptx;         /* keep off inline PTX, also where the device has it */
     const char *cache_dir; /* where built programs are kept (cache.h); NULL: nowhere */
 };
 
@@ -43,6 +44,9 @@ static inline enum cld_device_class cld_queue_class(const struct cld_queue *q)
 {
     return cld_queue_device(q)->class;
 }
+
+/* Whether kernels with inline PTX may be asked for: NVIDIA's driver, not turned off. */
+bool cld_queue_has_ptx(const struct cld_queue *q);
 
 /* Waits until everything enqueued is done. A fault of an earlier kernel shows up here. */
 enum cld_status cld_queue_finish(struct cld_queue *q, struct cld_error *err);
@@ -132,6 +136,13 @@ struct cld_kernel_spec {
 enum cld_status cld_kernel_get(struct cld_queue *q, const struct cld_kernel_spec *spec,
                                struct cld_kernel **out, struct cld_error *err);
 
+/* The same with a change of the program's text between the driver's compiler and its assembler
+ * (ptx.h; NULL: none). CLD_E_DEVICE also where the queue has no PTX or the text is not recognised. */
+struct cld_ptx_change;
+enum cld_status cld_kernel_get_ptx(struct cld_queue *q, const struct cld_kernel_spec *spec,
+                                   const struct cld_ptx_change *change, struct cld_kernel **out,
+                                   struct cld_error *err);
+
 enum cld_arg_kind { CLD_ARG_BUF, CLD_ARG_I32, CLD_ARG_U64, CLD_ARG_F32, CLD_ARG_LOCAL };
 struct cld_arg {
     enum cld_arg_kind kind;
@@ -150,6 +161,10 @@ struct cld_arg {
  * n_groups = 0 enqueues nothing. */
 enum cld_status cld_launch(struct cld_queue *q, struct cld_kernel *k, size_t n_groups,
                            const struct cld_arg *args, size_t n_args, struct cld_error *err);
+
+#define CLD_LAUNCH(q, k, n_groups, err, ...)                                                      \
+    cld_launch((q), (k), (n_groups), (const struct cld_arg[]){__VA_ARGS__},                       \
+               sizeof((const struct cld_arg[]){__VA_ARGS__}) / sizeof(struct cld_arg), (err))
 
 /* Builds where needed and launches. */
 #define CLD_RUN(q, spec, n_groups, err, ...)                                                      \

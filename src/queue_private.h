@@ -49,7 +49,7 @@ struct cld_queue {
     cl_command_queue queue;
     pthread_t owner;
     const char *owner_name;
-    bool sealed, profile;
+    bool sealed, profile, has_ptx;
     bool clblast_built; /* CLBlast compiled its kernels for this context */
     struct cld_buf *buffers; /* newest first, so that views come before their parents */
     size_t held_bytes, peak_bytes, budget_bytes;

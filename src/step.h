@@ -1,5 +1,5 @@
-/* step.h - one optimizer step on a worker: passes over the step's documents, whose gradients add up,
- * then the update.
+/* step.h - one optimizer step on a worker: passes over the step's documents, whose gradients add
+ * up, then the update.
  *
  * Thread: the owner of the worker's queue. */
 #ifndef CLD_STEP_H
@@ -43,7 +43,7 @@ struct cld_step_result {
 enum cld_status cld_step_pass(struct cld_step *t, const struct cld_batch *b, double inv_sum_weight,
                               struct cld_step_result *r, struct cld_error *err);
 
-/* Runs the documents in as many passes as the worker's plan asks for. update: Adam's count, from 1. */
+/* Runs the documents in as many passes as the plan asks for. update: count of updates, from 1. */
 enum cld_status cld_step_run(struct cld_step *t, const struct cld_document *docs, size_t n_docs,
                              double learning_rate, size_t update, struct cld_step_result *r,
                              struct cld_error *err);

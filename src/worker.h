@@ -46,8 +46,8 @@ struct cld_worker {
     const char *no_cache; /* why built programs are not kept, where they are not */
 };
 
-/* Memory of the device that a run may use: memory.limit_gib, or what it reports less the reserve; and
- * its largest buffer. */
+/* Memory of the device that a run may use: memory.limit_gib, or what it reports less the reserve;
+ * and its largest buffer. */
 size_t cld_worker_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device);
 size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
                                    const struct cld_device_info *device);
@@ -71,8 +71,8 @@ enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err);
 
 void cld_worker_close(struct cld_worker *w); /* NULL-safe */
 
-/* Runs the target over the batch's context tokens, filling the drafter's features; does nothing where
- * they are given. */
+/* Runs the target over the batch's context tokens, filling the drafter's features; does nothing
+ * where they are given. */
 enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
                                     struct cld_error *err);
 

@@ -1,5 +1,6 @@
-/* The check of attention on the first device, in both kernel families and storages, and what a check
- * with tolerances cannot see: bits that must or must not change, and calls that must be refused. */
+/* The check of attention on the first device, in both kernel families and storages, and what a
+ * check with tolerances cannot see: bits that must or must not change, and calls that must be
+ * refused. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,7 +86,7 @@ static void test_gpu_bf16(void **state)
     run_check(((struct world *)*state)->q[GPU], CLD_BF16);
 }
 
-/* --- bits --------------------------------------------------------------------------------------- */
+/* --- bits ------------------------------------------------------------------------------------- */
 
 enum { N_HEADS = 3, N_KV_HEADS = 1, HEAD_DIM = 64, BLOCK = 8, N_BLOCKS = 7, N_CTX = 100 };
 enum { N_Q = N_BLOCKS * BLOCK, N_KEYS = N_CTX + N_Q };
@@ -293,7 +294,8 @@ static void test_nan(void **state)
 {
     struct world *w = *state;
     for (int i = 0; i < 2 * N_QUEUES; i++) {
-        struct rig *r = rig_open(w->q[i / 2], i % 2 ? CLD_ATTENTION_DENSE : CLD_ATTENTION_SPARSE, 0);
+        enum cld_attention_backend b = i % 2 ? CLD_ATTENTION_DENSE : CLD_ATTENTION_SPARSE;
+        struct rig *r = rig_open(w->q[i / 2], b, 0);
         struct host *h = host_open();
         int key = 57; /* seen by block 4 and 5 */
         h->k[key * K_COLS + 9] = NAN;
@@ -306,7 +308,7 @@ static void test_nan(void **state)
     }
 }
 
-/* --- refusals ----------------------------------------------------------------------------------- */
+/* --- refusals --------------------------------------------------------------------------------- */
 
 static enum cld_status plan(struct world *w, size_t n_heads, size_t n_kv_heads, size_t head_dim)
 {
@@ -364,8 +366,9 @@ static void test_wrong_calls(void **state)
     r->plan.backward = false;
     assert_int_equal(cld_attention_backward(r->q, &a, &r->td_o, &r->td_q, &r->td_k, &r->td_v, &err),
                      CLD_E_INTERNAL);
-    assert_int_equal(cld_attention_mask_set(r->q, &r->plan, r->spans, N_Q + 1, N_KEYS, &r->mask, &err),
-                     CLD_E_INTERNAL);
+    assert_int_equal(
+        cld_attention_mask_set(r->q, &r->plan, r->spans, N_Q + 1, N_KEYS, &r->mask, &err),
+        CLD_E_INTERNAL);
     rig_close(r);
 }
 

@@ -1,5 +1,5 @@
-/* Benchmarks: what is measured, how often, and that every format can be read. Times are never looked
- * at beyond their order: least, median, most. */
+/* Benchmarks: what is measured, how often, and that every format can be read. Times are never
+ * looked at beyond their order: least, median, most. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -187,7 +187,7 @@ static void measures_steps(void **state)
     json_decref(records);
 }
 
-/* --- formats ------------------------------------------------------------------------------------ */
+/* --- formats ---------------------------------------------------------------------------------- */
 
 static void lines_are_json(void **state)
 {
@@ -347,7 +347,7 @@ static void a_full_disk_is_an_error(void **state)
     fclose(to);
 }
 
-/* --- how often ---------------------------------------------------------------------------------- */
+/* --- how often -------------------------------------------------------------------------------- */
 
 struct counter {
     size_t n, fail_at; /* 0: never */
@@ -419,7 +419,7 @@ static void the_median_is_the_middle(void **state)
     assert_true(r.median_ms == 2 && r.min_ms == 2 && r.max_ms == 2);
 }
 
-/* --- what a configuration must have ------------------------------------------------------------- */
+/* --- what a configuration must have ----------------------------------------------------------- */
 
 static void needs(const char *text, const char *words)
 {

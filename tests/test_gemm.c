@@ -98,7 +98,7 @@ static void set_up(struct fixture *f)
     f->b = (struct cld_tensor){"b", CLD_F32, 40, 32, 32, f->buf, 2048};
     f->c = (struct cld_tensor){"c", CLD_F32, 24, 40, 40, f->buf, 4096};
     f->bias = (struct cld_tensor){"bias", CLD_F32, 1, 40, 40, f->buf, 8192};
-    f->g = (struct cld_gemm){CLD_GEMM_NT, CLD_GEMM_AUTO, &f->a, &f->b, &f->c, NULL, NULL};
+    f->g = (struct cld_gemm){CLD_GEMM_NT, CLD_GEMM_AUTO, &f->a, &f->b, &f->c, NULL, NULL, false};
     size_t n_bytes = cld_gemm_scratch_bytes(f->q, &f->g);
     assert_true(n_bytes > 0);
     assert_int_equal(cld_buf_create(f->q, "scratch", n_bytes, &f->scratch, &err), CLD_OK);
@@ -180,6 +180,22 @@ static void test_scratch(void **state)
     cld_queue_close(f.q);
 }
 
+static void test_no_tensor_cores(void **state)
+{
+    struct fixture f;
+    (void)state;
+    set_up(&f);
+    f.g.bf16_products = true;
+    for (int b = CLD_GEMM_SM80; b <= CLD_GEMM_SM90A; b++) {
+        f.g.backend = (enum cld_gemm_backend)b;
+        refuse(&f, CLD_E_DEVICE, "NVIDIA tensor cores");
+        assert_string_equal(cld_gemm_backend_name(f.q, f.g.backend), "none");
+        assert_int_equal(cld_gemm_scratch_bytes(f.q, &f.g), 0);
+    }
+    assert_int_equal(cld_queue_counts(f.q).n_builds, 0);
+    cld_queue_close(f.q);
+}
+
 /* The plan asks before there are buffers, and at any offset; k == 0 and m == 0 need nothing. */
 static void test_plan(void **state)
 {
@@ -216,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),          cmocka_unit_test(test_plan),
         cmocka_unit_test(test_scratch),        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_tensor_cores),
         cmocka_unit_test(test_sealed),         cmocka_unit_test(test_cpu_family_f32),
         cmocka_unit_test(test_cpu_family_bf16), cmocka_unit_test(test_gpu_family_f32),
         cmocka_unit_test(test_gpu_family_bf16),

@@ -19,7 +19,8 @@ static int below(int n)
     return (int)cld_random_below(cld_random_u64(7, CLD_RANDOM_TEST, 0, n_drawn++, 0), (uint64_t)n);
 }
 
-/* Samples of a micro-batch as a trainer has them: segment of each token, anchors (negative: padding). */
+/* Samples of a micro-batch as a trainer has them: segment of each token, anchors (negative:
+ * padding). */
 struct batch {
     int n_samples, n_tokens, n_anchors, block_size, window;
     bool causal;
@@ -27,8 +28,8 @@ struct batch {
     int *anchor;  /* [n_samples][n_anchors] */
 };
 
-/* May draft row q of a sample see key kv of the same sample? Keys are n_tokens tokens, then the draft
- * rows. This is the rule as it is defined, on purpose without ranges. */
+/* May draft row q of a sample see key kv of the same sample? Keys are n_tokens tokens, then the
+ * draft rows. This is the rule as it is defined, on purpose without ranges. */
 static bool allow(const struct batch *b, int sample, int q, int kv)
 {
     const int *segment = b->segment + sample * b->n_tokens;
@@ -93,8 +94,8 @@ static bool in_span(const struct cld_span *s, int key)
 }
 
 /* What tile (qt, kt) must be: 0 not listed, 1 listed, 2 listed and full. */
-static int tile_state(const struct cld_span *spans, int n_q, int n_keys, int q_tile, int k_tile, int qt,
-                      int kt)
+static int tile_state(const struct cld_span *spans, int n_q, int n_keys, int q_tile, int k_tile,
+                      int qt, int kt)
 {
     int n_seen = 0, n_pairs = 0;
     for (int q = qt * q_tile; q < (qt + 1) * q_tile && q < n_q; q++)
@@ -106,7 +107,8 @@ static int tile_state(const struct cld_span *spans, int n_q, int n_keys, int q_t
 }
 
 /* Every tile's state in both lists, which are in order, and their number. */
-static void check_tiles(const struct cld_tiles *t, const struct cld_span *spans, int n_q, int n_keys)
+static void check_tiles(const struct cld_tiles *t, const struct cld_span *spans, int n_q,
+                        int n_keys)
 {
     int32_t at = 0;
     assert_int_equal(t->n_q_tiles, (n_q + (int)t->q_tile - 1) / (int)t->q_tile);

@@ -10,7 +10,7 @@ n_steps=40
 recipe=(configs/tiny.ini --set "train.steps=$n_steps" --set train.batch_rows=4
     --set train.micro_rows=2 --set train.anchors=8 --set train.loss_chunk=8
     --set train.checkpoint_every=10 --set train.keep=2 --set train.evaluate_every=20
-    --set eval.rows=6 --set eval.batch_rows=3)
+    --set eval.rows=6)
 
 # What a run learned, without what depends on the clock: one `"key": value` a line.
 learned() {

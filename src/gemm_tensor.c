@@ -1,0 +1,86 @@
+#include "gemm_tensor.h"
+
+#include <stdio.h>
+
+#include "size.h"
+
+enum {
+    unit = 8,    /* elements of 16 bytes, the grain of the copy engines */
+    piece = 128, /* bytes: copies begin at multiples */
+    group = 256, /* as in cl/gemm_operand.cl, like the block that is turned at once */
+    block_rows = 128,
+    block_columns = 64
+};
+
+static struct cld_gemm_operand plan_operand(const struct cld_tensor *t, bool turn, size_t *n_bytes)
+{
+    struct cld_gemm_operand o = {t, CLD_GEMM_IN_PLACE, t->offset, t->ld};
+    size_t n_rows = turn ? t->n_cols : t->n_rows, n_cols = turn ? t->n_rows : t->n_cols;
+    if (!turn && t->type == CLD_BF16 && t->ld % unit == 0 && t->offset % unit == 0)
+        return o;
+    o.form = turn ? CLD_GEMM_TURNED : CLD_GEMM_ROWS;
+    o.ld = cld_round_up(n_cols, unit);
+    o.at = *n_bytes / 2;
+    *n_bytes = cld_add(*n_bytes, cld_round_up(cld_mul3(n_rows, o.ld, 2), piece));
+    return o;
+}
+
+struct cld_gemm_operands cld_gemm_plan_operands(const struct cld_gemm *g, size_t reserved_bytes,
+                                                bool turn)
+{
+    struct cld_gemm_operands o = {.n_scratch_bytes = cld_round_up(reserved_bytes, piece)};
+    o.a = plan_operand(g->a, turn && g->kind != CLD_GEMM_TN, &o.n_scratch_bytes);
+    o.b = plan_operand(g->b, turn && g->kind == CLD_GEMM_NT, &o.n_scratch_bytes);
+    return o;
+}
+
+bool cld_gemm_fits_tensor_cores(const struct cld_gemm *g)
+{
+    static const size_t most = (size_t)1 << 31; /* the copy engine counts in 32 bits */
+    if (!g)
+        return true;
+    struct cld_gemm_size size = cld_gemm_size(g);
+    bool is_bf16 = g->a->type == CLD_BF16 && g->b->type == CLD_BF16;
+    return (is_bf16 || g->bf16_products) && size.m < most && size.n < most && size.k < most;
+}
+
+static enum cld_status copy(struct cld_queue *q, const struct cld_gemm_operand *o,
+                            struct cld_buf *scratch, struct cld_error *err)
+{
+    const struct cld_tensor *t = o->t;
+    bool turned = o->form == CLD_GEMM_TURNED;
+    char options[48];
+    if (o->form == CLD_GEMM_IN_PLACE)
+        return CLD_OK;
+    snprintf(options, sizeof options, "-DTX=%s -DX_ALIGNED=%d", cld_tensor_elem(t),
+             t->ld % unit == 0 && t->offset % unit == 0);
+    struct cld_kernel_spec spec = {"gemm_operand.cl", turned ? "gemm_turned" : "gemm_rows", options,
+                                   group};
+    size_t n_pieces =
+        turned ? cld_mul(cld_div_up(t->n_rows, block_rows), cld_div_up(t->n_cols, block_columns))
+               : cld_mul(t->n_rows, cld_div_up(t->n_cols, unit * group));
+    return CLD_RUN(q, &spec, n_pieces, err, CLD_U64(t->n_rows), CLD_U64(t->n_cols), CLD_BUF(t->buf),
+                   CLD_U64(t->offset), CLD_U64(t->ld), CLD_BUF(scratch), CLD_U64(o->at),
+                   CLD_U64(o->ld));
+}
+
+enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gemm_operands *o,
+                                       struct cld_buf *scratch, struct cld_error *err)
+{
+    enum cld_status s = copy(q, &o->a, scratch, err);
+    return s ? s : copy(q, &o->b, scratch, err);
+}
+
+static bool in_quads(const struct cld_tensor *t)
+{
+    return !t || (t->ld % 4 == 0 && t->offset % 4 == 0);
+}
+
+void cld_gemm_tensor_out_options(const struct cld_gemm *g, char *to, size_t n_bytes)
+{
+    char out[64];
+    cld_gemm_out_options(g, out, sizeof out);
+    snprintf(to, n_bytes, "-DC_ALIGNED=%d %s",
+             g->c->n_cols % 4 == 0 && in_quads(g->c) && in_quads(g->bias) && in_quads(g->residual),
+             out);
+}
