@@ -22,7 +22,8 @@ static const time_t period_s = 2;
 struct worker {
     char name[32], device[160];
     enum cld_worker_state state;
-    double since_ms, busy_ms, seen_ms; /* state since; computing since the last look, and when that was */
+    double since_ms, busy_ms,
+        seen_ms; /* state since; computing since the last look, and when that was */
     double busy_share;
     size_t held_bytes, budget_bytes;
 };
@@ -39,7 +40,7 @@ struct cld_board {
     int64_t step, heldout_step;
     size_t n_steps;
     double loss, accepted_length, tokens_per_s, heldout_loss, heldout_accepted_length;
-    char error[sizeof ((struct cld_error *)0)->what];
+    char error[sizeof((struct cld_error *)0)->what];
     struct worker *workers;
     size_t n_workers;
 };
@@ -53,9 +54,14 @@ static const char *run_state_name(enum cld_run_state s)
 
 static const char *worker_state_name(enum cld_worker_state s)
 {
-    static const char *const names[] = {"starting",  "building and warming up", "waiting",
-                                        "waiting for a slot", "waiting for features", "computing",
-                                        "saving",    "ended"};
+    static const char *const names[] = {"starting",
+                                        "building and warming up",
+                                        "waiting",
+                                        "waiting for a slot",
+                                        "waiting for features",
+                                        "computing",
+                                        "saving",
+                                        "ended"};
     return names[s];
 }
 
@@ -77,9 +83,10 @@ static json_t *describe_worker(struct worker *w)
         w->busy_share = w->busy_ms / (now - w->seen_ms);
     w->busy_ms = 0;
     w->seen_ms = now;
-    return json_pack("{s:s, s:s, s:s, s:f, s:I, s:I}", "name", w->name, "device", w->device, "state",
-                     worker_state_name(w->state), "busy", fmin(w->busy_share, 1), "held_bytes",
-                     (json_int_t)w->held_bytes, "budget_bytes", (json_int_t)w->budget_bytes);
+    return json_pack("{s:s, s:s, s:s, s:f, s:I, s:I}", "name", w->name, "device", w->device,
+                     "state", worker_state_name(w->state), "busy", fmin(w->busy_share, 1),
+                     "held_bytes", (json_int_t)w->held_bytes, "budget_bytes",
+                     (json_int_t)w->budget_bytes);
 }
 
 /* What is not known yet is null. */
@@ -229,9 +236,9 @@ void cld_board_close(struct cld_board *b, const struct cld_error *why)
     if (!b)
         return;
     pthread_mutex_lock(&b->lock);
-    b->state = !why                                 ? CLD_RUN_FINISHED
+    b->state = !why                               ? CLD_RUN_FINISHED
                : why->status == CLD_E_INTERRUPTED ? CLD_RUN_INTERRUPTED
-                                                    : CLD_RUN_FAILED;
+                                                  : CLD_RUN_FAILED;
     snprintf(b->error, sizeof b->error, "%s", why ? why->what : "");
     for (size_t i = 0; i < b->n_workers; i++)
         b->workers[i].state = CLD_WORKER_ENDED;

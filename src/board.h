@@ -1,9 +1,9 @@
 /* board.h - status.json of a run directory: how the run and each worker are doing, for people and
  * scripts that look from outside.
  *
- * A thread of the board's own writes the file aside and renames it every two seconds, so it also tells
- * of a worker that is stuck. As long as the run lives it holds a lock on status.lock: who can take the
- * lock knows that the run is over, however it ended.
+ * A thread of the board's own writes the file aside and renames it every two seconds, so it also
+ * tells of a worker that is stuck. As long as the run lives it holds a lock on status.lock: who can
+ * take the lock knows that the run is over, however it ended.
  *
  * Thread: any; open and close on one. A NULL board is fine everywhere: nothing is noted. */
 #ifndef CLD_BOARD_H
@@ -26,10 +26,10 @@ enum cld_run_state {
 };
 
 enum cld_worker_state {
-    CLD_WORKER_STARTING,   /* opens its device, plans, creates buffers, reads the target */
-    CLD_WORKER_WARMING,    /* builds and launches every kernel */
-    CLD_WORKER_WAITING,    /* for orders, or for the others */
-    CLD_WORKER_NO_SLOT,    /* a target: the ring is full */
+    CLD_WORKER_STARTING,    /* opens its device, plans, creates buffers, reads the target */
+    CLD_WORKER_WARMING,     /* builds and launches every kernel */
+    CLD_WORKER_WAITING,     /* for orders, or for the others */
+    CLD_WORKER_NO_SLOT,     /* a target: the ring is full */
     CLD_WORKER_NO_FEATURES, /* a drafter: the ring is empty */
     CLD_WORKER_COMPUTING,
     CLD_WORKER_SAVING,

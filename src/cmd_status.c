@@ -50,9 +50,10 @@ static void print_status(const json_t *root, bool alive)
     printf(" (process %.0f, %.0f s ago)\n", real_of(root, "pid"), age_s);
     printf("step         %.0f of %.0f\n", real_of(root, "step"), real_of(root, "steps"));
     if (!json_is_null(json_object_get(root, "loss")))
-        printf("training     loss %.4f, accepted length %.4f drafted tokens, %.0f context tokens/s\n",
-               real_of(root, "loss"), real_of(root, "accepted_length"),
-               real_of(root, "context_tokens_per_s"));
+        printf(
+            "training     loss %.4f, accepted length %.4f drafted tokens, %.0f context tokens/s\n",
+            real_of(root, "loss"), real_of(root, "accepted_length"),
+            real_of(root, "context_tokens_per_s"));
     if (real_of(root, "heldout_step") >= 0)
         printf("held-out     loss %.4f, accepted length %.4f drafted tokens at step %.0f\n",
                real_of(root, "heldout_loss"), real_of(root, "heldout_accepted_length"),
@@ -74,7 +75,8 @@ static enum cld_status show(const char *dir, bool *ended, struct cld_error *err)
     bool alive = cld_board_alive(dir);
     enum cld_status s = cld_json_load(path, &root, err);
     if (!s && strcmp(text_of(root, "format"), "cldraft-status-1"))
-        s = cld_fail(err, CLD_E_INPUT, "it is of another version", "%s is no status of a run", path);
+        s = cld_fail(err, CLD_E_INPUT, "it is of another version", "%s is no status of a run",
+                     path);
     if (!s)
         print_status(root, alive);
     *ended = !alive;

@@ -52,13 +52,16 @@ enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,
         c->at[i].options.n_slots = cfg->devices.ring_slots;
     }
     for (size_t i = 0; i < c->n_drafters && !s; i++)
-        s = add(c, c->n_targets + i, "drafter", d->n ? d->v[i] : t->n ? t->v[0] : NULL, devices,
-                err);
+        s = add(c, c->n_targets + i, "drafter",
+                d->n   ? d->v[i]
+                : t->n ? t->v[0]
+                       : NULL,
+                devices, err);
     for (size_t i = 0; i < c->n_targets + c->n_drafters && !s; i++)
         if (c->n_targets + c->n_drafters > 1 && c->at[i].device.quirks & CLD_QUIRK_SINGLE_THREAD)
             s = cld_fail(err, CLD_E_DEVICE, "use one worker, or another platform",
-                         "device %zu (%s) cannot be used by several threads",
-                         c->at[i].device.index, c->at[i].device.platform);
+                         "device %zu (%s) cannot be used by several threads", c->at[i].device.index,
+                         c->at[i].device.platform);
     c->own_budgets = limits->n > 1;
     /* The list follows the configuration's targets, then its drafters. */
     for (size_t i = 0; i < c->n_targets + c->n_drafters && limits->n; i++)
@@ -80,8 +83,8 @@ static void print_worker(const struct cld_worker *w, FILE *to)
     snprintf(who, sizeof who, "worker '%s' on device %zu: %s", cld_queue_name(w->q),
              w->device.index, w->device.name);
     cld_plan_print(w->plan, who, w->budget_bytes, to);
-    const struct cld_attention_plan *a = w->no_drafter ? &w->target.attention
-                                                       : &w->drafter.attention;
+    const struct cld_attention_plan *a =
+        w->no_drafter ? &w->target.attention : &w->drafter.attention;
     fprintf(to, "  attention: %s takes %.3f GiB of workspace", a->variant,
             (double)(a->scratch_bytes + a->mask_bytes) / gib);
     if (!w->no_drafter)
@@ -132,8 +135,8 @@ done:
 }
 
 /* The sum of the workers on the device of member i, in *n, and its budget. */
-static size_t device_sum(const struct cld_crew *c, size_t i, const struct cld_config *cfg, size_t *n,
-                         size_t *budget_bytes)
+static size_t device_sum(const struct cld_crew *c, size_t i, const struct cld_config *cfg,
+                         size_t *n, size_t *budget_bytes)
 {
     const struct cld_device_info *d = &c->at[i].device;
     size_t sum = 0, own = 0;
@@ -171,13 +174,14 @@ enum cld_status cld_crew_plan(struct cld_crew *c, const struct cld_config *cfg,
             continue;
         const struct cld_device_info *d = &c->at[i].device;
         if (to)
-            fprintf(to, "device %zu: %s: %zu workers, %zu bytes = %.3f GiB of a budget of %.3f GiB\n",
+            fprintf(to,
+                    "device %zu: %s: %zu workers, %zu bytes = %.3f GiB of a budget of %.3f GiB\n",
                     d->index, d->name, n, sum, (double)sum / gib, (double)budget_bytes / gib);
         if (sum > budget_bytes && !refused.status)
-            cld_fail(&refused, CLD_E_MEMORY,
-                     "see `cldraft plan` for each buffer and what would fit",
-                     "device %zu (%s): its %zu workers need %.3f GiB together of a budget of %.3f GiB",
-                     d->index, d->name, n, (double)sum / gib, (double)budget_bytes / gib);
+            cld_fail(
+                &refused, CLD_E_MEMORY, "see `cldraft plan` for each buffer and what would fit",
+                "device %zu (%s): its %zu workers need %.3f GiB together of a budget of %.3f GiB",
+                d->index, d->name, n, (double)sum / gib, (double)budget_bytes / gib);
     }
     if (refused.status)
         *err = refused;

@@ -1,9 +1,9 @@
 /* crew.h - the workers of a run: which device each has, what each plans, and whether it all fits.
  *
- * devices.targets names T target workers and devices.drafters D drafter workers, each a thread with a
- * context of its own, on any devices, also on the same one. Without targets, or where both lists name
- * the same single device, target and drafter are fused: each drafter worker runs a target of its own
- * and hands its features over without a copy.
+ * devices.targets names T target workers and devices.drafters D drafter workers, each a thread with
+ * a context of its own, on any devices, also on the same one. Without targets, or where both lists
+ * name the same single device, target and drafter are fused: each drafter worker runs a target of
+ * its own and hands its features over without a copy.
  *
  * Planning opens and closes queues on the calling thread and allocates nothing on a device. */
 #ifndef CLD_CREW_H
@@ -21,10 +21,10 @@ struct cld_crew_member {
 };
 
 struct cld_crew {
-    size_t n_targets, n_drafters; /* n_targets 0: fused */
-    struct cld_crew_member *at;   /* targets, then drafters */
+    size_t n_targets, n_drafters;     /* n_targets 0: fused */
+    struct cld_crew_member *at;       /* targets, then drafters */
     struct cld_drafter_limits limits; /* of a micro-batch; set by _plan */
-    bool own_budgets; /* memory.limit_gib names one for each worker */
+    bool own_budgets;                 /* memory.limit_gib names one for each worker */
 };
 
 /* Chooses the devices; `devices` must outlive the crew. CLD_E_USAGE, CLD_E_DEVICE. Free with
@@ -34,8 +34,8 @@ enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,
 void cld_crew_free(struct cld_crew *c);
 
 /* Plans every worker for this configuration and checks each against its budget and, where several
- * share a device, their sum against the device's: CLD_E_MEMORY with the numbers. With `to` each plan
- * and each device's sum is printed, also those that do not fit. */
+ * share a device, their sum against the device's: CLD_E_MEMORY with the numbers. With `to` each
+ * plan and each device's sum is printed, also those that do not fit. */
 enum cld_status cld_crew_plan(struct cld_crew *c, const struct cld_config *cfg,
                               const struct cld_setup *setup, FILE *to, struct cld_error *err);
 

@@ -48,8 +48,8 @@ static enum cld_status copy_documents(struct cld_job *j, struct cld_document *do
     return CLD_OK;
 }
 
-/* Cuts documents into items for `drafter`, behind those that are there. An item's docs are an offset
- * into j->docs until finish(). */
+/* Cuts documents into items for `drafter`, behind those that are there. An item's docs are an
+ * offset into j->docs until finish(). */
 static enum cld_status cut(struct cld_job *j, struct cld_cutter c, size_t drafter,
                            struct cld_error *err)
 {
@@ -236,7 +236,8 @@ static enum cld_status lay_out(struct cld_deal *d, struct cld_job **out, struct 
 {
     const struct cld_job *last = d->newest;
     size_t step = !last ? d->first : last->kind == CLD_JOB_STEP ? last->step + 1 : last->step;
-    bool evaluates = last && last->kind == CLD_JOB_STEP && cld_deal_evaluates(d->cfg, d->feed, step);
+    bool evaluates =
+        last && last->kind == CLD_JOB_STEP && cld_deal_evaluates(d->cfg, d->feed, step);
     *out = NULL;
     if (!evaluates && step >= d->cfg->train.steps)
         return CLD_OK;

@@ -2,9 +2,9 @@
  *
  * A job is one optimizer step or one evaluation of the held-out rows; jobs follow each other as the
  * configuration says, whatever happens on devices. The rows of a step are split in equal contiguous
- * parts among the drafters, and each part is cut into micro-batches that fit the plan. Micro-batches
- * are numbered through all jobs, those of a job in turns: the first of each drafter, the second of
- * each, ... Held-out micro-batches go to the drafters in turns.
+ * parts among the drafters, and each part is cut into micro-batches that fit the plan.
+ * Micro-batches are numbered through all jobs, those of a job in turns: the first of each drafter,
+ * the second of each, ... Held-out micro-batches go to the drafters in turns.
  *
  * Thread: any. Each thread that works through the jobs is one of the deal's n_users; a job is laid
  * out by whoever asks for it first and freed when all users are past it. */
@@ -24,7 +24,7 @@ struct cld_item {
 
 struct cld_job {
     enum cld_job_kind kind;
-    size_t step; /* that it is (from 0), or that were done when it is an evaluation */
+    size_t step;           /* that it is (from 0), or that were done when it is an evaluation */
     double inv_sum_weight; /* 1 / sum of the loss weights of all its documents; 0: no weight */
     struct cld_item *items;
     size_t n_items;
@@ -48,7 +48,8 @@ bool cld_deal_evaluates(const struct cld_config *cfg, const struct cld_feed *f, 
 
 struct cld_deal;
 
-/* Jobs from step `first` on. Everything given must outlive the deal; nobody else may use the feed. */
+/* Jobs from step `first` on. Everything given must outlive the deal; nobody else may use the feed.
+ */
 enum cld_status cld_deal_open(struct cld_feed *f, const struct cld_config *cfg,
                               const struct cld_batch_rules *rules,
                               const struct cld_drafter_limits *limits, size_t n_drafters,

@@ -1,4 +1,5 @@
-/* drafter_run.c - a drafter at work: weights in and out, one micro-batch forward, loss, backward. */
+/* drafter_run.c - a drafter at work: weights in and out, one micro-batch forward, loss, backward.
+ */
 #include "drafter.h"
 
 #include <stdlib.h>
@@ -122,15 +123,17 @@ static enum cld_status upload_batch(struct cld_drafter *d, const struct cld_batc
         (s = cld_buf_write(d->labels.buf, 0, b->labels, b->n_supervised * w, err)) ||
         (s = set_mask(d, b, 0, &d->mask_full, err)))
         return s;
-    return d->config.sliding_window ? set_mask(d, b, d->config.sliding_window, &d->mask_sliding, err)
-                                    : CLD_OK;
+    return d->config.sliding_window
+               ? set_mask(d, b, d->config.sliding_window, &d->mask_sliding, err)
+               : CLD_OK;
 }
 
 /* What the attention of one pass over all layers must visit; see cld_drafter_check_tiles. */
 static void expect_tiles(struct cld_drafter *d, bool backward)
 {
     for (size_t i = 0; i < d->config.n_layers; i++) {
-        const struct cld_attention_mask *m = d->config.sliding[i] ? &d->mask_sliding : &d->mask_full;
+        const struct cld_attention_mask *m =
+            d->config.sliding[i] ? &d->mask_sliding : &d->mask_full;
         if (!backward) {
             d->tiles_expected[0] += m->tiles.n_listed;
             continue;

@@ -58,8 +58,8 @@ enum cld_status cld_exchange_weights(struct cld_exchange *x, size_t d, struct cl
         return s;
     for (size_t j = 0; j < x->n; j++) {
         size_t n = cld_drafter_shard(own, j, x->n, &first);
-        if (j != d && (s = cld_buf_write(own->weights.buf, first * size, staging_of(x, j), n * size,
-                                         err)))
+        if (j != d &&
+            (s = cld_buf_write(own->weights.buf, first * size, staging_of(x, j), n * size, err)))
             return s;
     }
     /* Staging areas are free again only when all have read them. */

@@ -1,11 +1,12 @@
 /* exchange.h - how several drafters take one optimizer step: gradients are summed, and optimizer
  * state kept, in shards.
  *
- * Every drafter has all weights and the gradient of its micro-batches. Drafter d sums shard d of all
- * gradients on its device, in the order 0, 1, ..., D - 1 whoever is ready first; the sums of squares
- * are added in that order too, on the host; it updates shard d of the weights, whose master and
- * moments only it has, and sends that shard to the others. Transfers go through host memory pinned for
- * each drafter's device (its staging area, one float a parameter). The bits do not depend on timing.
+ * Every drafter has all weights and the gradient of its micro-batches. Drafter d sums shard d of
+ * all gradients on its device, in the order 0, 1, ..., D - 1 whoever is ready first; the sums of
+ * squares are added in that order too, on the host; it updates shard d of the weights, whose master
+ * and moments only it has, and sends that shard to the others. Transfers go through host memory
+ * pinned for each drafter's device (its staging area, one float a parameter). The bits do not
+ * depend on timing.
  *
  * With one drafter nothing is exchanged: the same calls are one optimizer step on one device.
  *
@@ -22,8 +23,9 @@ struct cld_exchange {
     struct cld_sync *sync;
     struct cld_gate gate;
     size_t n; /* drafters */
-    struct cld_worker **workers; /* [n] others' plans and staging areas are read, no queue is touched */
-    double *squares;             /* [n] */
+    struct cld_worker *
+        *workers;    /* [n] others' plans and staging areas are read, no queue is touched */
+    double *squares; /* [n] */
 };
 
 enum cld_status cld_exchange_open(struct cld_exchange *x, struct cld_sync *sync, size_t n,

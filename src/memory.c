@@ -91,8 +91,7 @@ enum cld_status cld_buf_pinned(struct cld_queue *q, const char *name, size_t n_b
     *host = NULL;
     cld_queue_check_owner(q, "cld_buf_pinned");
     n_bytes = cld_round_up(cld_max(n_bytes, 4), 4);
-    enum cld_status s = create(q, name, n_bytes,
-                               q->device.host_memory ? n_bytes : 0,
+    enum cld_status s = create(q, name, n_bytes, q->device.host_memory ? n_bytes : 0,
                                CL_MEM_ALLOC_HOST_PTR, &b, err);
     if (s)
         return s;
@@ -178,8 +177,9 @@ static enum cld_status check_range(const struct cld_buf *b, const char *what, si
 {
     if (cld_add(offset_bytes, n_bytes) <= b->n_bytes)
         return CLD_OK;
-    return cld_fail(err, CLD_E_INTERNAL, "", "%s of [%zu, +%zu) passes the end of buffer '%s' (%zu)",
-                    what, offset_bytes, n_bytes, b->name, b->n_bytes);
+    return cld_fail(err, CLD_E_INTERNAL, "",
+                    "%s of [%zu, +%zu) passes the end of buffer '%s' (%zu)", what, offset_bytes,
+                    n_bytes, b->name, b->n_bytes);
 }
 
 enum cld_status cld_buf_write(struct cld_buf *b, size_t offset_bytes, const void *from,
@@ -191,23 +191,23 @@ enum cld_status cld_buf_write(struct cld_buf *b, size_t offset_bytes, const void
         return s;
     int code = clEnqueueWriteBuffer(b->q->queue, b->mem, CL_TRUE, offset_bytes, n_bytes, from, 0,
                                     NULL, NULL);
-    return code == CL_SUCCESS ? CLD_OK
-                              : cld_cl_fail(err, code, "%s: write to buffer '%s' failed",
-                                            b->q->name, b->name);
+    return code == CL_SUCCESS
+               ? CLD_OK
+               : cld_cl_fail(err, code, "%s: write to buffer '%s' failed", b->q->name, b->name);
 }
 
-enum cld_status cld_buf_read(const struct cld_buf *b, size_t offset_bytes, void *to,
-                             size_t n_bytes, struct cld_error *err)
+enum cld_status cld_buf_read(const struct cld_buf *b, size_t offset_bytes, void *to, size_t n_bytes,
+                             struct cld_error *err)
 {
     enum cld_status s = check_range(b, "read", offset_bytes, n_bytes, err);
     cld_queue_check_owner(b->q, "cld_buf_read");
     if (s || !n_bytes)
         return s;
-    int code = clEnqueueReadBuffer(b->q->queue, b->mem, CL_TRUE, offset_bytes, n_bytes, to, 0,
-                                   NULL, NULL);
-    return code == CL_SUCCESS ? CLD_OK
-                              : cld_cl_fail(err, code, "%s: read of buffer '%s' failed", b->q->name,
-                                            b->name);
+    int code =
+        clEnqueueReadBuffer(b->q->queue, b->mem, CL_TRUE, offset_bytes, n_bytes, to, 0, NULL, NULL);
+    return code == CL_SUCCESS
+               ? CLD_OK
+               : cld_cl_fail(err, code, "%s: read of buffer '%s' failed", b->q->name, b->name);
 }
 
 enum cld_status cld_buf_fill(struct cld_buf *b, size_t offset_bytes, size_t n_bytes,

@@ -56,7 +56,8 @@ struct cld_pipeline {
     double *waits_now, *waits_before; /* [n_members] */
     struct cld_ring_times times_before;
     size_t n_used; /* micro-batches of steps that drafters have used up */
-    struct cld_image image; /* while a checkpoint of shards is written; drafters may outlast the call */
+    struct cld_image
+        image; /* while a checkpoint of shards is written; drafters may outlast the call */
     /* under the lock */
     size_t n_ready, n_out, order_number, n_done;
     struct order order;
@@ -123,10 +124,11 @@ static enum cld_status get_ready(struct member *m, struct cld_error *err)
                      m->ready.budget_bytes);
     const struct cld_queue_counts *n = &m->ready.counts;
     const char *cache = cld_queue_cache_dir(w->q);
-    cld_info("%s warmed up in %.1f s: %zu programs from source and %zu from the cache (%s) in %.1f s "
-             "(%.1f s waiting for others' builds), %zu kernels",
-             m->who->name, (cld_clock_ms() - begun) * 1e-3, n->n_builds, n->n_cached,
-             cache ? cache : w->no_cache, n->build_ms * 1e-3, n->build_wait_ms * 1e-3, n->n_kernels);
+    cld_info(
+        "%s warmed up in %.1f s: %zu programs from source and %zu from the cache (%s) in %.1f s "
+        "(%.1f s waiting for others' builds), %zu kernels",
+        m->who->name, (cld_clock_ms() - begun) * 1e-3, n->n_builds, n->n_cached,
+        cache ? cache : w->no_cache, n->build_ms * 1e-3, n->build_wait_ms * 1e-3, n->n_kernels);
     return CLD_OK;
 }
 
@@ -146,7 +148,8 @@ static enum cld_status make_item(struct member *m, const struct cld_item *it, st
         return s;
     note_state(m, CLD_WORKER_COMPUTING);
     double begun = cld_clock_ms();
-    if ((s = cld_batch_build(&slot->batch, it->docs, it->n_docs, &m->p->setup->rules, false, err)) ||
+    if ((s = cld_batch_build(&slot->batch, it->docs, it->n_docs, &m->p->setup->rules, false,
+                             err)) ||
         (s = cld_worker_features(&m->w, &slot->batch, err)) ||
         (s = cld_worker_read_features(&m->w, slot->batch.n_ctx, slot->features, err)))
         return s;
@@ -254,10 +257,14 @@ static enum cld_status save(struct member *m, const struct order *o, struct cld_
 static enum cld_status obey(struct member *m, const struct order *o, struct cld_error *err)
 {
     switch (o->kind) {
-    case ORDER_BEGIN: return set_weights(m, o, err);
-    case ORDER_STEP: return take_step(m, o, err);
-    case ORDER_EVALUATE: return use_job(m, CLD_JOB_EVALUATE, err);
-    case ORDER_SAVE: return save(m, o, err);
+    case ORDER_BEGIN:
+        return set_weights(m, o, err);
+    case ORDER_STEP:
+        return take_step(m, o, err);
+    case ORDER_EVALUATE:
+        return use_job(m, CLD_JOB_EVALUATE, err);
+    case ORDER_SAVE:
+        return save(m, o, err);
     }
     return CLD_OK;
 }
@@ -341,7 +348,8 @@ static void *run_member(void *arg)
     return NULL;
 }
 
-/* --- main -------------------------------------------------------------------------------------- */
+/* --- main --------------------------------------------------------------------------------------
+ */
 
 /* The lock is held. What to return when the run has stopped. */
 static enum cld_status why_stopped(const struct cld_pipeline *p, struct cld_error *err)
@@ -380,7 +388,8 @@ static enum cld_status start(struct cld_pipeline *p, struct cld_error *err)
 
 enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld_setup *setup,
                                   const struct cld_crew *crew, struct cld_feed *feed,
-                                  struct cld_board *board, size_t first, struct cld_pipeline **out, struct cld_error *err)
+                                  struct cld_board *board, size_t first, struct cld_pipeline **out,
+                                  struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     size_t n = crew->n_targets + crew->n_drafters;
@@ -425,14 +434,18 @@ enum cld_status cld_pipeline_close(struct cld_pipeline *p, struct cld_worker_fac
     for (size_t i = 0; i < p->n_started; i++)
         pthread_join(p->members[i].thread, NULL);
     for (size_t i = 0; i < p->n_started; i++) {
-        const struct cld_queue_counts *a = &p->members[i].ready.counts, *b = &p->members[i].end.counts;
+        const struct cld_queue_counts *a = &p->members[i].ready.counts,
+                                      *b = &p->members[i].end.counts;
         if (ends)
             ends[i] = p->members[i].end;
         if (!s && p->members[i].ready.name[0] &&
             (a->n_builds != b->n_builds || a->n_cached != b->n_cached ||
              a->n_buffers != b->n_buffers))
-            s = cld_fail(err, CLD_E_INTERNAL, "", "%s built %zu programs and created %zu buffers after "
-                         "the warm-up", p->members[i].end.name, b->n_builds + b->n_cached - a->n_builds - a->n_cached,
+            s = cld_fail(err, CLD_E_INTERNAL, "",
+                         "%s built %zu programs and created %zu buffers after "
+                         "the warm-up",
+                         p->members[i].end.name,
+                         b->n_builds + b->n_cached - a->n_builds - a->n_cached,
                          b->n_buffers - a->n_buffers);
     }
     cld_deal_close(p->deal);
@@ -542,8 +555,9 @@ enum cld_status cld_pipeline_evaluate(struct cld_pipeline *p, struct cld_score *
 }
 
 enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,
-                                  const struct cld_drafter_file *f, const struct cld_train_state *st,
-                                  size_t keep, struct cld_error *err)
+                                  const struct cld_drafter_file *f,
+                                  const struct cld_train_state *st, size_t keep,
+                                  struct cld_error *err)
 {
     const struct cld_drafter *d = &drafter_of(p, 0)->w.drafter;
     struct cld_image *image = &p->image;
@@ -555,8 +569,10 @@ enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,
         image->v = malloc(cld_mul(d->n_elems, sizeof(float)));
         o.image = image;
         if (!image->master || !image->m || !image->v)
-            s = cld_fail(err, CLD_E_MEMORY, "", "no host memory to gather a checkpoint of %zu "
-                         "parameters", d->n_elems);
+            s = cld_fail(err, CLD_E_MEMORY, "",
+                         "no host memory to gather a checkpoint of %zu "
+                         "parameters",
+                         d->n_elems);
     }
     if (s || (s = give_order(p, &o, err)))
         return s;

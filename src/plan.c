@@ -10,11 +10,11 @@ struct entry {
     char *name;
     size_t n_bytes;
     enum cld_purpose purpose;
-    struct cld_tensor *tensor;       /* or */
-    struct cld_buf **slot;           /* a raw buffer */
-    void **host;                     /* with slot: pinned host memory */
-    bool elsewhere;                  /* not in the device's memory */
-    const struct cld_tensor *whole;  /* a part: takes the buffer of this one */
+    struct cld_tensor *tensor;      /* or */
+    struct cld_buf **slot;          /* a raw buffer */
+    void **host;                    /* with slot: pinned host memory */
+    bool elsewhere;                 /* not in the device's memory */
+    const struct cld_tensor *whole; /* a part: takes the buffer of this one */
 };
 
 struct cld_plan {
@@ -26,9 +26,8 @@ struct cld_plan {
 const char *cld_purpose_name(enum cld_purpose p)
 {
     static const char *const names[CLD_N_PURPOSES] = {
-        "weights",   "frozen",    "optimizer", "gradients", "activations",
-        "temporary", "attention", "loss",      "input",     "ring",
-        "staging"};
+        "weights",   "frozen", "optimizer", "gradients", "activations", "temporary",
+        "attention", "loss",   "input",     "ring",      "staging"};
     return names[p];
 }
 
@@ -129,8 +128,8 @@ void cld_plan_part(struct cld_plan *p, struct cld_tensor *t, const struct cld_te
     va_start(ap, fmt);
     struct entry *e = add(p, fmt, ap);
     va_end(ap);
-    *t = (struct cld_tensor){NULL, whole->type, n_rows, n_cols, n_cols, NULL,
-                             cld_add(whole->offset, offset)};
+    *t = (struct cld_tensor){
+        NULL, whole->type, n_rows, n_cols, n_cols, NULL, cld_add(whole->offset, offset)};
     if (!e)
         return;
     t->name = e->name;
@@ -193,10 +192,11 @@ enum cld_status cld_plan_check(const struct cld_plan *p, const char *who, size_t
         return cld_fail(err, CLD_E_MEMORY, "look at lengths, rows and anchors",
                         "%s: the planned sizes overflow", who);
     if (largest > max_buffer_bytes)
-        return cld_fail(err, CLD_E_MEMORY,
-                        "use smaller micro-batches, or memory.max_buffer_gib if the device takes more",
-                        "%s: buffer '%s' needs %.3f GiB, the device allows %.3f GiB in one buffer",
-                        who, name, (double)largest / gib, (double)max_buffer_bytes / gib);
+        return cld_fail(
+            err, CLD_E_MEMORY,
+            "use smaller micro-batches, or memory.max_buffer_gib if the device takes more",
+            "%s: buffer '%s' needs %.3f GiB, the device allows %.3f GiB in one buffer", who, name,
+            (double)largest / gib, (double)max_buffer_bytes / gib);
     if (sum > budget_bytes)
         return cld_fail(err, CLD_E_MEMORY, "see `cldraft plan` for each buffer and what would fit",
                         "%s: needs %.3f GiB (largest '%s', %.3f GiB) of a budget of %.3f GiB", who,

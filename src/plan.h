@@ -31,7 +31,7 @@ enum cld_purpose {
 const char *cld_purpose_name(enum cld_purpose p);
 
 struct cld_plan;
-struct cld_plan *cld_plan_new(void); /* NULL: no memory */
+struct cld_plan *cld_plan_new(void);    /* NULL: no memory */
 void cld_plan_free(struct cld_plan *p); /* NULL-safe; buffers belong to the queue */
 
 /* Declares a tensor with a buffer of its own. Failures are remembered and reported by
@@ -45,8 +45,8 @@ void cld_plan_buffer(struct cld_plan *p, struct cld_buf **slot, size_t n_bytes,
                      enum cld_purpose purpose, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Declares pinned host memory (cld_buf_pinned); *host is set by cld_plan_create. It takes part in the
- * sum where the device's memory is the host's: `counts`. */
+/* Declares pinned host memory (cld_buf_pinned); *host is set by cld_plan_create. It takes part in
+ * the sum where the device's memory is the host's: `counts`. */
 void cld_plan_pinned(struct cld_plan *p, struct cld_buf **slot, void **host, size_t n_bytes,
                      bool counts, enum cld_purpose purpose, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
@@ -65,8 +65,8 @@ size_t cld_plan_bytes_for(const struct cld_plan *p, enum cld_purpose purpose);
 size_t cld_plan_largest(const struct cld_plan *p, const char **name);
 size_t cld_plan_n(const struct cld_plan *p);
 
-/* CLD_E_MEMORY if the sum passes budget_bytes or a buffer passes max_buffer_bytes, with the numbers;
- * an overflow or lack of host memory while declaring is reported here too. */
+/* CLD_E_MEMORY if the sum passes budget_bytes or a buffer passes max_buffer_bytes, with the
+ * numbers; an overflow or lack of host memory while declaring is reported here too. */
 enum cld_status cld_plan_check(const struct cld_plan *p, const char *who, size_t budget_bytes,
                                size_t max_buffer_bytes, struct cld_error *err);
 

@@ -1,16 +1,17 @@
 /* ring.h - slots of host memory through which target workers hand micro-batches and their features
  * to drafter workers.
  *
- * Each target worker has n_slots of its own, pinned for its device. Micro-batches are numbered in one
- * fixed order (deal.h); number i is made by target i % n_targets, in slot (i / n_targets) % n_slots of
- * it. So who makes what, and where, is known beforehand: nothing depends on which thread is faster.
+ * Each target worker has n_slots of its own, pinned for its device. Micro-batches are numbered in
+ * one fixed order (deal.h); number i is made by target i % n_targets, in slot (i / n_targets) %
+ * n_slots of it. So who makes what, and where, is known beforehand: nothing depends on which thread
+ * is faster.
  *
  * No deadlock: take the lowest number m that no drafter has used up. All lower ones are used up, so
  * the slot of m, whose earlier guests have lower numbers, is empty, and target m % n_targets, which
  * works in ascending order, has m next: m gets made. The drafter that m is for works in ascending
- * order too and does not wait for others before it has used up its part of a job, and all jobs before
- * that of m are done: so m gets used up. One slot a target is enough for this; two let it work while
- * its last one is being read.
+ * order too and does not wait for others before it has used up its part of a job, and all jobs
+ * before that of m are done: so m gets used up. One slot a target is enough for this; two let it
+ * work while its last one is being read.
  *
  * Thread: any; a slot's content belongs to the target from _empty to _put and to the drafter from
  * _full to _done. */
@@ -22,7 +23,8 @@
 
 struct cld_slot {
     struct cld_batch batch;
-    void *features; /* [n_ctx, K*H] in the storage of the run; pinned memory of the target's queue */
+    void
+        *features; /* [n_ctx, K*H] in the storage of the run; pinned memory of the target's queue */
     size_t number;
     bool full;
 };

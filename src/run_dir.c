@@ -33,8 +33,8 @@ static enum cld_status keep_old_run(const char *dir, struct cld_error *err)
         }
         int failed = rename(dir, aside) ? errno : 0;
         if (failed)
-            cld_fail(err, CLD_E_IO, "choose another run.dir", "%s: cannot set the old run aside: %s",
-                     dir, strerror(failed));
+            cld_fail(err, CLD_E_IO, "choose another run.dir",
+                     "%s: cannot set the old run aside: %s", dir, strerror(failed));
         else
             cld_info("%s held a run: it is kept as %s", dir, aside);
         free(aside);
@@ -76,16 +76,18 @@ done:
 static json_t *describe(const struct cld_worker_facts *f)
 {
     const struct cld_device_info *d = &f->device;
-    return json_pack(
-        "{s:s, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:f}",
-        "worker", f->name, "device", (int)d->index, "part", (int)d->part, "parts", (int)d->n_parts,
-        "name", d->name, "platform", d->platform, "driver", d->driver, "version", d->version,
-        "storage", f->storage == CLD_BF16 ? "bf16" : "fp32", "attention", f->attention, "gemm",
-        f->gemm, "program", f->program, "planned_bytes", (json_int_t)f->planned_bytes,
-        "pinned_bytes", (json_int_t)f->pinned_bytes, "held_bytes", (json_int_t)f->held_bytes,
-        "budget_bytes", (json_int_t)f->budget_bytes, "programs_built",
-        (json_int_t)f->counts.n_builds, "programs_cached", (json_int_t)f->counts.n_cached, "build_ms", f->counts.build_ms);
+    return json_pack("{s:s, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, "
+                     "s:I, s:I, s:I, "
+                     "s:f}",
+                     "worker", f->name, "device", (int)d->index, "part", (int)d->part, "parts",
+                     (int)d->n_parts, "name", d->name, "platform", d->platform, "driver", d->driver,
+                     "version", d->version, "storage", f->storage == CLD_BF16 ? "bf16" : "fp32",
+                     "attention", f->attention, "gemm", f->gemm, "program", f->program,
+                     "planned_bytes", (json_int_t)f->planned_bytes, "pinned_bytes",
+                     (json_int_t)f->pinned_bytes, "held_bytes", (json_int_t)f->held_bytes,
+                     "budget_bytes", (json_int_t)f->budget_bytes, "programs_built",
+                     (json_int_t)f->counts.n_builds, "programs_cached",
+                     (json_int_t)f->counts.n_cached, "build_ms", f->counts.build_ms);
 }
 
 enum cld_status cld_run_dir_write_devices(const char *dir, const struct cld_pipeline *p, size_t n,

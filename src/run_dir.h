@@ -9,7 +9,8 @@
 
 /* Makes it ready for a run that begins (or goes on, with `resumed`). A run that is already there is
  * kept under DIR.1, DIR.2, ... and said so; nothing of it is lost. Opens log.txt. CLD_E_IO. */
-enum cld_status cld_run_dir_begin(const struct cld_config *cfg, bool resumed, struct cld_error *err);
+enum cld_status cld_run_dir_begin(const struct cld_config *cfg, bool resumed,
+                                  struct cld_error *err);
 
 /* Writes devices.json: of each of n workers its device, kernels chosen, memory planned. */
 enum cld_status cld_run_dir_write_devices(const char *dir, const struct cld_pipeline *p, size_t n,

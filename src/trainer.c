@@ -30,7 +30,7 @@ struct trainer {
     struct cld_pipeline *pipeline;
     struct cld_board *board;
     struct cld_worker_facts *ends; /* [n_workers], after the pipeline was closed */
-    struct cld_drafter_file file; /* config.json of checkpoints */
+    struct cld_drafter_file file;  /* config.json of checkpoints */
     struct cld_train_state state;
     struct cld_metrics *metrics;
     struct cld_progress progress;
@@ -64,9 +64,12 @@ static enum cld_status note_worker(struct trainer *t, const struct cld_worker_fa
     enum cld_status s = CLD_OK;
     const struct {
         const char *key, *value;
-    } facts[] = {{"device", f->device.name}, {"platform", f->device.platform},
-                 {"driver", f->device.driver}, {"attention", f->attention},
-                 {"gemm", f->gemm},           {"program", f->program}};
+    } facts[] = {{"device", f->device.name},
+                 {"platform", f->device.platform},
+                 {"driver", f->device.driver},
+                 {"attention", f->attention},
+                 {"gemm", f->gemm},
+                 {"program", f->program}};
     for (size_t i = 0; i < sizeof facts / sizeof *facts && !s; i++) {
         char key[64];
         snprintf(key, sizeof key, "%s%s%s", n_workers(t) > 1 ? f->name : "",
@@ -119,9 +122,9 @@ static enum cld_status begin_state(struct trainer *t, const char *resume, struct
     char *text = NULL;
     t->state.best_step = -1;
     t->state.seed = t->cfg->run.seed;
-    if (resume && ((s = cld_checkpoint_find(resume, true, &t->resumed, err)) ||
-                   (s = cld_checkpoint_state(t->resumed, &t->state, err)) ||
-                   (s = check_resumed(t, err))))
+    if (resume &&
+        ((s = cld_checkpoint_find(resume, true, &t->resumed, err)) ||
+         (s = cld_checkpoint_state(t->resumed, &t->state, err)) || (s = check_resumed(t, err))))
         return s;
     if (!(s = cld_config_text(t->cfg, &text, err)) &&
         !(s = copy_text(&t->state.config, text, err)) &&
@@ -198,14 +201,15 @@ static enum cld_status open_board(struct trainer *t, struct cld_error *err)
 
 static enum cld_status start_workers(struct trainer *t, struct cld_error *err)
 {
-    enum cld_status s = cld_pipeline_open(t->cfg, &t->setup, &t->crew, t->feed,
-                                          t->board, (size_t)t->state.step, &t->pipeline, err);
+    enum cld_status s = cld_pipeline_open(t->cfg, &t->setup, &t->crew, t->feed, t->board,
+                                          (size_t)t->state.step, &t->pipeline, err);
     for (size_t i = 0; i < n_workers(t) && !s; i++) {
         const struct cld_worker_facts *f = cld_pipeline_facts(t->pipeline, i);
-        cld_info("%s: %.3f GiB held of a budget of %.3f GiB; attention: %s; products: %s; programs: "
-                 "%s",
-                 f->name, (double)f->held_bytes / 0x1p30, (double)f->budget_bytes / 0x1p30,
-                 f->attention, f->gemm, f->program);
+        cld_info(
+            "%s: %.3f GiB held of a budget of %.3f GiB; attention: %s; products: %s; programs: "
+            "%s",
+            f->name, (double)f->held_bytes / 0x1p30, (double)f->budget_bytes / 0x1p30, f->attention,
+            f->gemm, f->program);
     }
     return s;
 }
@@ -223,10 +227,11 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
              !(s = cld_setup_read(t->cfg, mask_token, &t->setup, err)) &&
              !(s = begin_state(t, resume, err)) && !(s = plan(t, err)) &&
              !(s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) &&
-             !(s = refuse_living(t, err)) && !(s = cld_run_dir_begin(t->cfg, resume != NULL, err)) &&
+             !(s = refuse_living(t, err)) &&
+             !(s = cld_run_dir_begin(t->cfg, resume != NULL, err)) &&
              !(s = cld_metrics_open(path, resume ? t->state.step : -1, &t->metrics, err)) &&
-             !(s = open_board(t, err)) && !(s = start_workers(t, err)) && !(s = begin_weights(t, err)) &&
-             !(s = note_facts(t, err)))
+             !(s = open_board(t, err)) && !(s = start_workers(t, err)) &&
+             !(s = begin_weights(t, err)) && !(s = note_facts(t, err)))
         s = cld_run_dir_write_devices(t->cfg->run.dir, t->pipeline, n_workers(t), err);
     cld_drafter_file_make(&t->file, &t->setup.drafter, t->setup.taps, &t->setup.target,
                           t->cfg->drafter.init_std);
@@ -281,9 +286,8 @@ static void write_positions(struct cld_metrics *m, const char *prefix, const str
         char key[48];
         snprintf(key, sizeof key, "%saccuracy_%zu", prefix, o);
         cld_metrics_number(m, key,
-                           s->position_n[o]
-                               ? (double)s->position_hits[o] / (double)s->position_n[o]
-                               : NAN);
+                           s->position_n[o] ? (double)s->position_hits[o] / (double)s->position_n[o]
+                                            : NAN);
     }
 }
 
@@ -425,8 +429,8 @@ static void summarise(const struct trainer *t, const char *balance, double begun
     cld_info("%lld steps, %lld context tokens, %lld supervised; %.1f s; all %zu programs built and "
              "all buffers created before the first step; checkpoint %s/step-%lld",
              (long long)t->state.step, (long long)t->state.n_context_tokens,
-             (long long)t->state.n_supervised_tokens, (cld_clock_ms() - begun_ms) * 1e-3, n_programs,
-             t->checkpoints, (long long)t->state.step);
+             (long long)t->state.n_supervised_tokens, (cld_clock_ms() - begun_ms) * 1e-3,
+             n_programs, t->checkpoints, (long long)t->state.step);
     for (size_t i = 0; i < n_workers(t); i++)
         cld_info("%s: peak device memory %.3f GiB", t->ends[i].name,
                  (double)t->ends[i].peak_bytes / 0x1p30);

@@ -21,7 +21,8 @@ static enum cld_status fits(struct trials *t, const struct cld_config *cfg, bool
 
 static void report(struct trials *t, const char *setting)
 {
-    fprintf(t->to, "  fits with --set %s: %.3f GiB\n", setting, (double)cld_crew_bytes(t->crew) / gib);
+    fprintf(t->to, "  fits with --set %s: %.3f GiB\n", setting,
+            (double)cld_crew_bytes(t->crew) / gib);
     t->n_found++;
 }
 

@@ -61,8 +61,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     w->device = *device;
     w->given_features = options->given_features;
     w->no_drafter = options->no_drafter;
-    w->budget_bytes = options->budget_bytes ? options->budget_bytes
-                                            : cld_worker_budget_bytes(cfg, device);
+    w->budget_bytes =
+        options->budget_bytes ? options->budget_bytes : cld_worker_budget_bytes(cfg, device);
     w->max_buffer_bytes = cld_worker_max_buffer_bytes(cfg, device);
     struct cld_queue_options queue = {
         .name = options->name, .budget_bytes = w->budget_bytes, .profile = options->profile};
@@ -123,9 +123,10 @@ enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err)
         return s;
     w->staging = w->stage.host;
     if (w->cfg->target.random_weights >= 0) {
-        cld_warn("the target's weights are random (target.random_weights = %lld): this run measures "
-                 "speed and memory, it trains nothing useful",
-                 (long long)w->cfg->target.random_weights);
+        cld_warn(
+            "the target's weights are random (target.random_weights = %lld): this run measures "
+            "speed and memory, it trains nothing useful",
+            (long long)w->cfg->target.random_weights);
         return cld_target_random(&w->target, (uint64_t)w->cfg->target.random_weights, err);
     }
     return cld_target_load(&w->target, w->cfg->target.dir, err);
@@ -157,8 +158,8 @@ enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, const float
     struct cld_drafter *d = &w->drafter;
     struct cld_tensor own = cld_tensor_cols(&d->grads, d->shard_first, d->shard_n);
     struct cld_tensor *other = j ? &d->shard_in : &d->shard_sum;
-    enum cld_status s = from ? cld_buf_write(other->buf, 0, from, cld_tensor_bytes(other), err)
-                             : CLD_OK;
+    enum cld_status s =
+        from ? cld_buf_write(other->buf, 0, from, cld_tensor_bytes(other), err) : CLD_OK;
     if (s || (!j && from))
         return s;
     if (!j)

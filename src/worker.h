@@ -11,14 +11,14 @@
 
 struct cld_worker_options {
     const char *name;
-    bool train;    /* gradients and optimizer state */
-    bool profile;  /* time every kernel */
+    bool train;          /* gradients and optimizer state */
+    bool profile;        /* time every kernel */
     bool given_features; /* no target runs: the caller fills w->target.taps */
     bool no_drafter;     /* the target alone, whose features go to the slots */
-    size_t n_rows; /* rows of a micro-batch, at most */
-    size_t n_slots; /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
+    size_t n_rows;       /* rows of a micro-batch, at most */
+    size_t n_slots;      /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
     size_t shard, n_shards; /* of the optimizer state, as in struct cld_drafter_options */
-    size_t budget_bytes; /* 0: cld_worker_budget_bytes */
+    size_t budget_bytes;    /* 0: cld_worker_budget_bytes */
 };
 
 #define CLD_MAX_SLOTS 16
@@ -42,7 +42,7 @@ struct cld_worker {
     size_t budget_bytes, max_buffer_bytes;
     struct cld_pinned slots[CLD_MAX_SLOTS]; /* [options.n_slots], each for features [n_ctx, K*H] */
     struct cld_pinned stage;
-    float *staging; /* with shards: pinned host memory [n_elems] */
+    float *staging;       /* with shards: pinned host memory [n_elems] */
     const char *no_cache; /* why built programs are not kept, where they are not */
 };
 
@@ -52,8 +52,8 @@ size_t cld_worker_budget_bytes(const struct cld_config *cfg, const struct cld_de
 size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
                                    const struct cld_device_info *device);
 
-/* Opens the queue and plans every buffer; nothing is allocated on the device. `cfg` and `setup` must
- * outlive the worker. Free with cld_worker_close whatever the result was. */
+/* Opens the queue and plans every buffer; nothing is allocated on the device. `cfg` and `setup`
+ * must outlive the worker. Free with cld_worker_close whatever the result was. */
 enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *cfg,
                                 const struct cld_setup *setup, const struct cld_device_info *device,
                                 const struct cld_worker_options *options, struct cld_error *err);
@@ -61,7 +61,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
 /* Checks the plan against the budget: CLD_E_MEMORY with the numbers, before anything is created. */
 enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *err);
 
-/* Creates and touches the buffers and loads the target. The drafter's weights are still to be set. */
+/* Creates and touches the buffers and loads the target. The drafter's weights are still to be set.
+ */
 enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err);
 
 /* Builds and launches every kernel variant of the run by running one step of the largest shapes on
@@ -93,8 +94,9 @@ enum cld_status cld_worker_squares(struct cld_worker *w, double *sum, struct cld
 enum cld_status cld_worker_update(struct cld_worker *w, double norm, double learning_rate,
                                   size_t step, struct cld_error *err);
 
-/* For a worker that trains alone: sum of squares of the gradient, in *norm its root; one AdamW step with it clipped to cfg's
- * train.clip; gradients zeroed. A gradient that is not finite changes nothing and sets *skipped. */
+/* For a worker that trains alone: sum of squares of the gradient, in *norm its root; one AdamW step
+ * with it clipped to cfg's train.clip; gradients zeroed. A gradient that is not finite changes
+ * nothing and sets *skipped. */
 enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, size_t step,
                                     double *norm, bool *skipped, struct cld_error *err);
 

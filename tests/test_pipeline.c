@@ -1,5 +1,6 @@
-/* Whole runs with several workers on parts and copies of one CPU: they learn what one worker learns,
- * bit for bit the same each time, whoever works with whom, and end cleanly whatever happens. */
+/* Whole runs with several workers on parts and copies of one CPU: they learn what one worker
+ * learns, bit for bit the same each time, whoever works with whom, and end cleanly whatever
+ * happens. */
 #include <float.h>
 #include <jansson.h>
 #include <math.h>
@@ -30,9 +31,9 @@ static enum cld_status train(const char *dir, const char *name, const char *extr
                              const char *resume, struct cld_error *err)
 {
     static const char *const recipe[] = {
-        "train.batch_rows=12",    "train.micro_rows=1",  "train.anchors=4", "train.loss_chunk=4",
-        "train.schedule=constant", "train.warmup=0",     "eval.rows=4",     "train.steps=10",
-        "train.evaluate_every=5", "data.max_length=64", "log.level=warning"};
+        "train.batch_rows=12",     "train.micro_rows=1", "train.anchors=4",  "train.loss_chunk=4",
+        "train.schedule=constant", "train.warmup=0",     "eval.rows=4",      "train.steps=10",
+        "train.evaluate_every=5",  "data.max_length=64", "log.level=warning"};
     const char *sets[MAX_SETS];
     size_t n = 0;
     char *copy = strdup(extra), *run = cld_format("run.dir=%s/%s", dir, name), *rest = NULL;
@@ -112,9 +113,8 @@ static void assert_same_bits(const char *dir, const char *a, const char *b)
     assert_memory_equal(x.loss, y.loss, sizeof x.loss);
     assert_memory_equal(x.heldout, y.heldout, sizeof x.heldout);
     for (size_t i = 0; i < 2; i++) {
-        char *text[2], *path[2] = {
-            cld_format("%s/%s/checkpoints/step-10/%s", dir, a, files[i]),
-            cld_format("%s/%s/checkpoints/step-10/%s", dir, b, files[i])};
+        char *text[2], *path[2] = {cld_format("%s/%s/checkpoints/step-10/%s", dir, a, files[i]),
+                                   cld_format("%s/%s/checkpoints/step-10/%s", dir, b, files[i])};
         size_t n[2];
         for (int k = 0; k < 2; k++)
             assert_int_equal(cld_file_read(path[k], 0, &text[k], &n[k], &err), CLD_OK);
@@ -166,8 +166,8 @@ static void two_targets_and_three_drafters_repeat_bit_for_bit(void **state)
 static void resume(const char *dir, const char *from, const char *name, const char *extra)
 {
     char *checkpoint = cld_format("%s/%s/checkpoints/step-5", dir, from);
-    char *command = cld_format("mkdir -p %s/%s && cp %s/%s/metrics.jsonl %s/%s", dir, name, dir, from,
-                               dir, name);
+    char *command = cld_format("mkdir -p %s/%s && cp %s/%s/metrics.jsonl %s/%s", dir, name, dir,
+                               from, dir, name);
     assert_int_equal(system(command), 0);
     must_train(dir, name, extra, checkpoint);
     free(checkpoint);
@@ -215,8 +215,8 @@ static void dies(const char *dir, const char *worker, size_t number)
     failing_number = number;
     cld_pipeline_fault = fail_there;
     assert_int_equal(train(dir, name,
-                           "devices.targets=0,0;devices.drafters=0,0;train.checkpoint_every=1", NULL,
-                           &err),
+                           "devices.targets=0,0;devices.drafters=0,0;train.checkpoint_every=1",
+                           NULL, &err),
                      CLD_E_DEVICE);
     cld_pipeline_fault = NULL;
     snprintf(words, sizeof words, "%s: the card fell out", worker);
@@ -240,8 +240,8 @@ static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t seen_more = PTHREAD_COND_INITIALIZER;
 static size_t n_asked; /* numbers below are made, or their target waits for a slot */
 
-/* The drafter waits at the start of the third step until the target is at its next slot, which is not
- * empty: the ring is full. */
+/* The drafter waits at the start of the third step until the target is at its next slot, which is
+ * not empty: the ring is full. */
 static enum cld_status interrupt_when_full(const char *worker, size_t number, struct cld_error *err)
 {
     (void)err;
@@ -265,7 +265,8 @@ static void an_interrupt_with_a_full_ring(void **state)
     char *step = cld_format("%s/stopped/checkpoints/step-3", (char *)*state), *found = NULL;
     cld_pipeline_fault = interrupt_when_full;
     assert_int_equal(train(*state, "stopped",
-                           "devices.targets=0;devices.drafters=0,0;devices.ring_slots=2", NULL, &err),
+                           "devices.targets=0;devices.drafters=0,0;devices.ring_slots=2", NULL,
+                           &err),
                      CLD_E_INTERRUPTED);
     cld_pipeline_fault = NULL;
     assert_int_equal(cld_checkpoint_find(step, false, &found, &err), CLD_OK);

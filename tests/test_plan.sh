@@ -21,7 +21,7 @@ check 'and before a worker is warmed up' bash -c "! grep -q 'warmed up' '$scratc
 
 two=(configs/tiny.ini --set devices.targets=0 --set devices.drafters=0)
 expect 'one fused worker is one plan' 0 "^worker 'trainer'" plan "${two[@]}"
-two=(configs/tiny.ini --set devices.drafters=0,0 --set train.micro_rows=4)
+two=(configs/tiny.ini --set "devices.drafters=0,0" --set train.micro_rows=4)
 expect 'two drafters are two plans' 0 "^worker 'drafter 1'" plan "${two[@]}"
 expect 'and one sum' 0 '^device 0: .*: 2 workers, [0-9]+ bytes' plan "${two[@]}"
 sum=$(sed -nE 's/^device 0: .*: 2 workers, ([0-9]+) bytes.*/\1/p' "$scratch/stdout")

@@ -22,7 +22,7 @@ export POCL_DEVICES='basic basic basic basic'
 if (($(grep -c 'basic' "$scratch/devices") >= 4)); then
     expect 'a target and three drafters, each on its device' 0 'drafter 2: device 3' \
         train "${recipe[@]}" --set "run.dir=$scratch/four" --set devices.targets=0 \
-        --set devices.drafters=1,2,3
+        --set "devices.drafters=1,2,3"
     check 'they learn the same' alike "$scratch/one" "$scratch/four"
 else
     echo 'skipped: no PoCL that makes several devices of a CPU'

@@ -6,7 +6,7 @@ source tests/expect.sh "$1"
 
 recipe=(configs/tiny.ini --set train.batch_rows=4 --set train.micro_rows=1 --set train.anchors=4
     --set train.loss_chunk=4 --set data.max_length=64 --set eval.rows=2 --set devices.targets=0
-    --set devices.drafters=0,0)
+    --set "devices.drafters=0,0")
 
 expect 'no run' 3 'status\.json' status "$scratch/nothing"
 
