@@ -229,11 +229,15 @@ static void dies(const char *dir, const char *worker, size_t number)
     free(name);
 }
 
-static void a_dead_worker_stops_the_run(void **state)
+static void a_dead_worker_stops_the_run_which_can_go_on(void **state)
 {
     dies(*state, "target 1", 0);
     dies(*state, "target 0", 40);
     dies(*state, "drafter 1", 40);
+    char *run = cld_format("%s/dead drafter 1", (char *)*state);
+    must_train(*state, "dead drafter 1", "devices.targets=0,0;devices.drafters=0,0", run);
+    assert_learned_alike(*state, "dead drafter 1", "one");
+    free(run);
 }
 
 static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -298,7 +302,7 @@ int main(void)
         cmocka_unit_test(two_targets_and_three_drafters_repeat_bit_for_bit),
         cmocka_unit_test(resumes_with_another_number_of_drafters),
         cmocka_unit_test(masters_of_shards_are_exact),
-        cmocka_unit_test(a_dead_worker_stops_the_run),
+        cmocka_unit_test(a_dead_worker_stops_the_run_which_can_go_on),
         cmocka_unit_test(an_interrupt_with_a_full_ring),
     };
     return cmocka_run_group_tests(tests, set_up, remove_temp_dir);
