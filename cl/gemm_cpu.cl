@@ -1,15 +1,15 @@
 /* gemm_cpu.cl - matrix product for CPU devices: C = op(A) op(B) (+ bias) (+ R).
  *
- * One work-item computes blocks of MR rows x 16 NV columns in registers: for each of the k steps MR
- * broadcasts and NV vectors of 16, no local memory, no barrier. op(B) is read as strips, vectors of
- * a strip b_ld elements apart; op(A) as rows (A_ROWS: MR streams along k) or as strips too. Strips
- * are the operand itself, where its layout allows, or a copy made by gemm_pack.cl.
+ * One work-item computes blocks of MR rows x 16 NV columns in registers: for each of the k steps
+ * MR broadcasts and NV vectors of 16. Groups have one item and no barrier; local memory, which on
+ * a CPU is a few pages that stay in the core's caches, holds both operands in the order of use.
  *
- * Edges of operands in place: the last block moves back inside the matrix (a_last, b_last) and what
- * it computes twice is stored once. Packed operands have zeros there.
- *
- * k is cut in slices of kc steps, always in this order; between slices a block's sums rest in
- * `sums`. A piece of work is a group of blocks that shares slices of A in a core's L2. */
+ * A piece of work is a range of rows by a group of panels, a panel being 16 NV columns. Within it
+ * k goes slice by slice (kc steps): the slice of A for the whole range is laid out for an L2, then
+ * the slices of a few panels of B, each of which fits an L1 and goes down the rows of the range.
+ * Between slices, taken always in order, a block's sums rest in `sums`. Laying out costs about as
+ * much as eight more rows and columns; it makes one layout of all storages and kinds, and it is
+ * what strides of powers of two need, whose rows fight for the same lines of a cache. */
 #include "common.clh"
 
 #ifndef MR
@@ -18,8 +18,17 @@
 #ifndef NV
 #define NV 1 /* 2 where a register holds 16 floats */
 #endif
+#ifndef TA
+#define TA f32 /* storage of A */
+#endif
 #ifndef A_ROWS
-#define A_ROWS 0 /* 1: A [m, k] in place; 0: strips */
+#define A_ROWS 1 /* 1: A is [m, k]; 0: [k, m] */
+#endif
+#ifndef TB
+#define TB f32 /* storage of B */
+#endif
+#ifndef B_ROWS
+#define B_ROWS 1 /* 1: B is [n, k]; 0: [k, n] */
 #endif
 #ifndef TC
 #define TC f32 /* storage of C */
@@ -31,7 +40,10 @@
 #define TBIAS f32 /* storage of the bias */
 #endif
 
+#include "gemm_pack.clh"
+
 #define NR (16 * NV)
+#define FLAGS(T, rows) (((rows) ? PACK_ROWS : 0) | (sizeof(CLD_ELEM(T)) == 2 ? PACK_BF16 : 0))
 
 struct out {
     ulong m, n;
@@ -42,23 +54,23 @@ struct out {
     ulong r_ld;
 };
 
-static inline void multiply(float16 sum[MR][NV], __global const float *a, ulong a_ld,
-                            __global const float *b, ulong b_ld, uint n_steps)
+/* sum += a strip of A, [n_steps, MR], times a panel, [n_steps, NR]. */
+static inline void multiply(float16 sum[MR][NV], __local const float *a, __local const float *panel,
+                            uint n_steps)
 {
-    for (uint i = 0; i < n_steps; i++) {
+#pragma unroll 4
+    for (uint i = 0; i < n_steps; i++, a += MR, panel += NR) {
         float16 column[NV];
 #pragma unroll
         for (int v = 0; v < NV; v++)
-            column[v] = vload16(v, b);
+            column[v] = vload16(v, panel);
 #pragma unroll
         for (int row = 0; row < MR; row++) {
-            float16 x = (float16)(A_ROWS ? a[row * a_ld] : a[row]);
+            float16 x = (float16)(a[row]);
 #pragma unroll
             for (int v = 0; v < NV; v++)
                 sum[row][v] = fma(x, column[v], sum[row][v]);
         }
-        a += A_ROWS ? 1 : a_ld;
-        b += b_ld;
     }
 }
 
@@ -66,7 +78,7 @@ static inline void multiply(float16 sum[MR][NV], __global const float *a, ulong 
 static inline void store_whole(const struct out *o, float16 sum[MR][NV], ulong row, ulong column)
 {
 #pragma unroll
-    for (int i = 0; i < MR; i++) {
+    for (int i = 0; i < MR; i++)
 #pragma unroll
         for (int v = 0; v < NV; v++) {
             float16 x = sum[i][v];
@@ -77,15 +89,13 @@ static inline void store_whole(const struct out *o, float16 sum[MR][NV], ulong r
                 x += CLD_LOAD16(TR, o->r, (row + i) * o->r_ld + at);
             CLD_STORE16(TC, x, o->c, (row + i) * o->ld + at);
         }
-    }
 }
 
-/* A block at (row, column) of which only [row_begin, m) x [column_begin, n) is to be stored. */
-static void store_part(const struct out *o, const float *sum, ulong row, ulong column,
-                       ulong row_begin, ulong column_begin)
+/* A block at the edge of C, of which only what lies inside is to be stored. */
+static inline void store_part(const struct out *o, const float *sum, ulong row, ulong column)
 {
-    for (ulong i = row_begin; i < min(row + MR, o->m); i++)
-        for (ulong j = column_begin; j < min(column + NR, o->n); j++) {
+    for (ulong i = row; i < min(row + MR, o->m); i++)
+        for (ulong j = column; j < min(column + NR, o->n); j++) {
             float x = sum[(i - row) * NR + j - column];
             if (o->bias)
                 x += CLD_LOAD(TBIAS, o->bias, j);
@@ -95,49 +105,62 @@ static void store_part(const struct out *o, const float *sum, ulong row, ulong c
         }
 }
 
-/* A block i starts at line min(i * MR, a_last) of op(A), a_step elements a line; likewise B. */
-__kernel void gemm_cpu(ulong m, ulong n, ulong k, ulong kc, __global const float *a, ulong a_at,
-                       ulong a_ld, ulong a_step, ulong a_last, __global const float *b, ulong b_at,
-                       ulong b_ld, ulong b_step, ulong b_last, __global CLD_ELEM(TC) *c, ulong c_at,
-                       ulong c_ld, __global const CLD_ELEM(TBIAS) *bias, ulong bias_at,
+/* One block: `n_steps` more steps of k on top of what rests (unless `first`); then the sums rest
+ * again, or (`last`) become a part of C. */
+static inline void block(const struct out *o, __local const float *strip,
+                         __local const float *panel, uint n_steps, bool first, bool last,
+                         __global float *rest, ulong row, ulong column)
+{
+    float16 sum[MR][NV];
+#pragma unroll
+    for (int i = 0; i < MR * NV; i++)
+        sum[i / NV][i % NV] = first ? (float16)(0) : vload16(i, rest);
+    multiply(sum, strip, panel, n_steps);
+    if (!last) {
+#pragma unroll
+        for (int i = 0; i < MR * NV; i++)
+            vstore16(sum[i / NV][i % NV], i, rest);
+    } else if (row + MR <= o->m && column + NR <= o->n) {
+        store_whole(o, sum, row, column);
+    } else {
+        float part[MR * NR];
+#pragma unroll
+        for (int i = 0; i < MR * NV; i++)
+            vstore16(sum[i / NV][i % NV], i, part);
+        store_part(o, part, row, column);
+    }
+}
+
+/* `strips` has room for a strip of kc steps for each block of a range, `panels` for n_together
+ * panels. */
+__kernel void gemm_cpu(ulong m, ulong n, ulong k, ulong kc, ulong n_ranges, ulong n_groups,
+                       ulong n_together, __global const uchar *a, ulong a_at, ulong a_ld,
+                       __global const uchar *b, ulong b_at, ulong b_ld,
+                       __global CLD_ELEM(TC) *c, ulong c_at, ulong c_ld,
+                       __global const CLD_ELEM(TBIAS) *bias, ulong bias_at,
                        __global const CLD_ELEM(TR) *r, ulong r_at, ulong r_ld,
-                       __global float *sums, ulong sums_at, ulong n_down, ulong n_across)
+                       __global float *sums, __local float *strips, __local float *panels)
 {
     struct out o = {m, n, c + c_at, c_ld, bias ? bias + bias_at : bias, r ? r + r_at : r, r_ld};
-    ulong rows = (m + MR - 1) / MR, columns = (n + NR - 1) / NR; /* in blocks */
-    CLD_SHARE(piece, n_down * n_across) {
-        ulong down = piece % n_down, across = piece / n_down;
-        ulong i_end = rows * (down + 1) / n_down, j_end = columns * (across + 1) / n_across;
+    ulong n_blocks = (m + MR - 1) / MR, n_panels = (n + NR - 1) / NR;
+    CLD_SHARE(piece, n_ranges * n_groups) {
+        ulong range = piece / n_groups, group = piece % n_groups;
+        ulong i_begin = n_blocks * range / n_ranges, i_end = n_blocks * (range + 1) / n_ranges;
+        ulong j_begin = n_panels * group / n_groups, j_end = n_panels * (group + 1) / n_groups;
         for (ulong done = 0; done < k; done += kc) {
             uint n_steps = (uint)min(kc, k - done);
-            for (ulong j = columns * across / n_across; j < j_end; j++) {
-                ulong column = min(j * NR, b_last);
-                __global const float *bp = b + b_at + column * b_step + done * b_ld;
-                for (ulong i = rows * down / n_down; i < i_end; i++) {
-                    ulong row = min(i * MR, a_last);
-                    __global const float *ap =
-                        a + a_at + row * a_step + done * (A_ROWS ? 1 : a_ld);
-                    __global float *rest = sums + sums_at + (j * rows + i) * (MR * NR);
-                    float16 sum[MR][NV];
-#pragma unroll
-                    for (int l = 0; l < MR * NV; l++)
-                        sum[l / NV][l % NV] = done ? vload16(l, rest) : (float16)(0);
-                    multiply(sum, ap, a_ld, bp, b_ld, n_steps);
-                    if (done + n_steps < k) {
-#pragma unroll
-                        for (int l = 0; l < MR * NV; l++)
-                            vstore16(sum[l / NV][l % NV], l, rest);
-                    } else if (row == i * MR && column == j * NR && row + MR <= m &&
-                               column + NR <= n) {
-                        store_whole(&o, sum, row, column);
-                    } else {
-                        float part[MR * NR];
-#pragma unroll
-                        for (int l = 0; l < MR * NV; l++)
-                            vstore16(sum[l / NV][l % NV], l, part);
-                        store_part(&o, part, row, column, i * MR, j * NR);
-                    }
-                }
+            pack(a, a_at, a_ld, FLAGS(TA, A_ROWS), m, i_begin * MR, min(i_end * MR, m), MR, done,
+                 n_steps, strips);
+            for (ulong j = j_begin; j < j_end; j++) {
+                ulong turn = (j - j_begin) % n_together;
+                if (!turn)
+                    pack(b, b_at, b_ld, FLAGS(TB, B_ROWS), n, j * NR,
+                         min(min(j + n_together, j_end) * NR, n), NR, done, n_steps, panels);
+                for (ulong i = i_begin; i < i_end; i++)
+                    block(&o, strips + (i - i_begin) * PACK_STRIP(MR, n_steps),
+                          panels + turn * PACK_STRIP(NR, n_steps), n_steps, !done,
+                          done + n_steps == k, sums + (j * n_blocks + i) * (MR * NR), i * MR,
+                          j * NR);
             }
         }
     }

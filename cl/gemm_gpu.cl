@@ -1,11 +1,12 @@
 /* gemm_gpu.cl - matrix product for GPU devices: C = op(A) op(B) (+ bias) (+ R).
  *
  * A work-group of 16 x 16 items computes a tile of BM x BN. Slices of BK steps of both operands go
- * through registers into local memory, k-major; the loads of the next slice are under way while the
- * items work on this one. An item owns quads: rows 64 p + 4 y + (0..3), columns 64 q + 4 x + (0..3).
+ * through registers into local memory, k-major; the loads of the next slice are under way while
+ * the items work on this one. An item owns quads: rows 64 p + 4 y + (0..3), columns
+ * 64 q + 4 x + (0..3).
  *
- * k may be cut in n_splits parts of `depth` steps (a multiple of BK) where there are few tiles: then
- * each part goes to `parts` [n_splits, m, n] and gemm_sum.cl ends the product.
+ * k may be cut in n_splits parts of `depth` steps (a multiple of BK) where there are few tiles:
+ * then each part goes to `parts` [n_splits, m, n] and gemm_sum.cl ends the product.
  *
  * a_aligned, b_aligned: offset and ld are multiples of 4 elements, so quads are read at once. */
 #include "common.clh"
@@ -50,7 +51,7 @@
 
 /* Elements [i, i + 4) at p of which the first n exist; zeros after them. */
 #define FETCH4(T, aligned, p, i, n)                                                               \
-    ((aligned) && (n) >= 4 ? CLD_CAT(ALIGNED4_, T)((p) + (i))                                       \
+    ((aligned) && (n) >= 4 ? CLD_CAT(ALIGNED4_, T)((p) + (i))                                     \
                          : (float4)((n) > 0 ? CLD_LOAD(T, p, i) : 0.0f,                           \
                                     (n) > 1 ? CLD_LOAD(T, p, (i) + 1) : 0.0f,                     \
                                     (n) > 2 ? CLD_LOAD(T, p, (i) + 2) : 0.0f,                     \
@@ -128,9 +129,10 @@ static inline void put_result(__global CLD_ELEM(TC) *c, __global const CLD_ELEM(
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 gemm_gpu(ulong m, ulong n, ulong k, ulong n_splits, ulong depth,
          __global const CLD_ELEM(TA) *a, ulong a_at, ulong a_ld, int a_aligned,
-         __global const CLD_ELEM(TB) *b, ulong b_at, ulong b_ld, int b_aligned, __global CLD_ELEM(TC) *c,
-         ulong c_at, ulong c_ld, __global const CLD_ELEM(TBIAS) *bias, ulong bias_at,
-         __global const CLD_ELEM(TR) *r, ulong r_at, ulong r_ld, __global float *parts)
+         __global const CLD_ELEM(TB) *b, ulong b_at, ulong b_ld, int b_aligned,
+         __global CLD_ELEM(TC) *c, ulong c_at, ulong c_ld,
+         __global const CLD_ELEM(TBIAS) *bias, ulong bias_at, __global const CLD_ELEM(TR) *r,
+         ulong r_at, ulong r_ld, __global float *parts)
 {
     __local float as[BK * (BM + PAD)] __attribute__((aligned(16)));
     __local float bs[BK * (BN + PAD)] __attribute__((aligned(16)));

@@ -117,20 +117,26 @@ done:
     return s;
 }
 
+<<<<<<< HEAD
+/* Around the blocks, tiles and slices of both families (6x16, 12x32, 64x64, 128x128; k 16, 256),
+ * primes, empty sums, one and long k. m or n may be 0: then nothing happens. */
+=======
 /* Around the blocks and tiles of all back-ends (6x16, 12x32, 64x64, 128x128, 64x192), primes, empty sums,
  * one and long k. m or n may be 0: then nothing happens. */
+>>>>>>> main
 static const size_t shapes[][3] = {
     {0, 5, 7},       {5, 0, 7},       {1, 1, 0},       {3, 37, 0},      {1, 1, 1},
     {5, 15, 1},      {6, 16, 2},      {7, 17, 3},      {11, 31, 15},    {12, 32, 16},
     {13, 33, 17},    {23, 47, 5},     {63, 65, 31},    {64, 64, 64},    {65, 63, 33},
     {127, 129, 97},  {128, 128, 128}, {129, 127, 129}, {1, 945, 192},   {257, 1, 67},
-    {1, 17, 3001},   {5, 37, 1543},   {64, 72, 2048},  {193, 257, 769}, {2047, 2049, 9},
+    {1, 17, 3001},   {5, 37, 1543},   {64, 72, 2048},  {193, 257, 769}, {31, 67, 255},
+    {73, 99, 256},   {29, 161, 257},  {1301, 19, 70},  {2047, 2049, 9},
 };
 
 enum { n_shapes = sizeof shapes / sizeof *shapes };
 
-/* One product of each kind for every shape; what else varies goes round with the shape, so that each
- * meets many of them without a product of all lists. */
+/* One product of each kind for every shape; what else varies goes round with the shape, so that
+ * each meets many of them without a product of all lists. */
 static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend backend,
                                     size_t n, struct cld_error *err)
 {
@@ -164,7 +170,8 @@ static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend b
 enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err)
 {
     enum cld_status s = check_shapes(c, CLD_GEMM_PORTABLE, n_shapes, err);
-    if (!s && c->storage == CLD_F32)
+    /* The same library for both families, and slow to build: once is enough. */
+    if (!s && c->storage == CLD_F32 && cld_queue_class(c->q) == CLD_CLASS_CPU)
         s = check_shapes(c, CLD_GEMM_CLBLAST, n_shapes - 1, err);
     if (!s && cld_probe_usable(c->q, CLD_PROBE_SM80))
         s = check_shapes(c, CLD_GEMM_SM80, n_shapes, err);

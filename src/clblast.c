@@ -1,5 +1,5 @@
-/* clblast.c - CLBlast's sgemm as a back-end of cld_gemm. It writes C = beta C + op(A) op(B), so bias
- * and R go into C first. */
+/* clblast.c - CLBlast's sgemm as a back-end of cld_gemm. It computes C = beta C + op(A) op(B), so
+ * bias and R go into C first. */
 #include <clblast_c.h>
 
 #include "clock.h"

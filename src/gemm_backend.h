@@ -1,7 +1,7 @@
 /* gemm_backend.h - what a back-end of cld_gemm is; for op_gemm.c and the back-ends only.
  *
- * op_gemm.c has checked shapes, storage and bounds, and that m and n are not 0, before it calls `run`
- * with scratch that is large enough. Thread: the queue's owner. */
+ * op_gemm.c has checked shapes, storage and bounds, and that m and n are not 0, before it calls
+ * `run` with scratch that is large enough. Thread: the queue's owner. */
 #ifndef CLD_GEMM_BACKEND_H
 #define CLD_GEMM_BACKEND_H
 
@@ -31,8 +31,8 @@ extern const struct cld_gemm_ops cld_gemm_cpu, cld_gemm_gpu, cld_gemm_clblast, c
 enum cld_status cld_gemm_sum(struct cld_queue *q, const struct cld_gemm *g, size_t n_parts,
                              const struct cld_buf *parts, struct cld_error *err);
 
-/* "-DTC=f32 -DTR=bf16 -DTBIAS=f32": the storage of what an epilogue touches. What is not there takes
- * the storage of another, so that there are few variants. */
+/* "-DTC=f32 -DTR=bf16 -DTBIAS=f32": the storage of what an epilogue touches. What is not there
+ * takes the storage of another, so that there are few variants. */
 void cld_gemm_out_options(const struct cld_gemm *g, char *to, size_t n_bytes);
 
 /* The arguments of an epilogue that every kernel takes in this order: c, c_at, c_ld, bias, bias_at,

@@ -17,8 +17,9 @@
 enum cld_gemm_kind { CLD_GEMM_NT, CLD_GEMM_NN, CLD_GEMM_TN };
 
 /* AUTO takes the fastest that can: tensor cores where their probe works (probe.h) and the operands
- * are bf16, or may be rounded to it; else the family of the device class. CLBLAST needs F32 everywhere
- * and says so. */
+ * are bf16, or may be rounded to it; else PORTABLE, the plain OpenCL C kernels of the queue's
+ * family. CLBLAST needs F32 everywhere and says so (CLD_E_DEVICE); it is slow on CPUs and compiles
+ * for seconds at a queue's first product. */
 enum cld_gemm_backend {
     CLD_GEMM_AUTO,
     CLD_GEMM_PORTABLE,

@@ -81,7 +81,7 @@ static void test_gpu_family_bf16(void **state)
     check_family(CLD_FAMILY_GPU, CLD_BF16);
 }
 
-/* A product of 24 x 40 x 32 whose tensors share one buffer. */
+/* A product of 24 x 40 x 300 whose tensors share one buffer; k is long enough to need scratch. */
 struct fixture {
     struct cld_queue *q;
     struct cld_buf *buf, *scratch;
@@ -93,11 +93,11 @@ static void set_up(struct fixture *f)
 {
     struct cld_error err = CLD_ERROR_INIT;
     *f = (struct fixture){.q = open_queue(CLD_FAMILY_CPU)};
-    assert_int_equal(cld_buf_create(f->q, "all", 64 * 1024, &f->buf, &err), CLD_OK);
-    f->a = (struct cld_tensor){"a", CLD_F32, 24, 32, 32, f->buf, 0};
-    f->b = (struct cld_tensor){"b", CLD_F32, 40, 32, 32, f->buf, 2048};
-    f->c = (struct cld_tensor){"c", CLD_F32, 24, 40, 40, f->buf, 4096};
-    f->bias = (struct cld_tensor){"bias", CLD_F32, 1, 40, 40, f->buf, 8192};
+    assert_int_equal(cld_buf_create(f->q, "all", 128 * 1024, &f->buf, &err), CLD_OK);
+    f->a = (struct cld_tensor){"a", CLD_F32, 24, 300, 300, f->buf, 0};
+    f->b = (struct cld_tensor){"b", CLD_F32, 40, 300, 300, f->buf, 8192};
+    f->c = (struct cld_tensor){"c", CLD_F32, 24, 40, 40, f->buf, 24576};
+    f->bias = (struct cld_tensor){"bias", CLD_F32, 1, 40, 40, f->buf, 28672};
     f->g = (struct cld_gemm){CLD_GEMM_NT, CLD_GEMM_AUTO, &f->a, &f->b, &f->c, NULL, NULL, false};
     size_t n_bytes = cld_gemm_scratch_bytes(f->q, &f->g);
     assert_true(n_bytes > 0);
@@ -136,9 +136,9 @@ static void test_refusals(void **state)
     struct fixture f;
     (void)state;
     set_up(&f);
-    f.b.n_cols = 31; /* k does not fit */
-    refuse(&f, CLD_E_INTERNAL, "[40, 31]");
-    f.b.n_cols = 32;
+    f.b.n_cols = 299; /* k does not fit */
+    refuse(&f, CLD_E_INTERNAL, "[40, 299]");
+    f.b.n_cols = 300;
     f.c.n_rows = 23;
     refuse(&f, CLD_E_INTERNAL, "[23, 40]");
     f.c.n_rows = 24;
@@ -149,12 +149,12 @@ static void test_refusals(void **state)
     f.g.residual = &f.a;
     refuse(&f, CLD_E_INTERNAL, "shapes do not fit");
     f.g.residual = NULL;
-    f.a.ld = 31;
-    refuse(&f, CLD_E_INTERNAL, "ld 31");
-    f.a.ld = 32;
-    f.c.offset = 16 * 1024 - 24 * 40 + 1; /* one element past the end */
+    f.a.ld = 299;
+    refuse(&f, CLD_E_INTERNAL, "ld 299");
+    f.a.ld = 300;
+    f.c.offset = 32 * 1024 - 24 * 40 + 1; /* one element past the end */
     refuse(&f, CLD_E_INTERNAL, "inside its buffer");
-    f.c.offset = 4096;
+    f.c.offset = 24576;
     f.a.type = CLD_I32;
     refuse(&f, CLD_E_INTERNAL, "I32");
     f.a.type = CLD_BF16;
@@ -208,7 +208,7 @@ static void test_plan(void **state)
     assert_int_equal(cld_gemm_scratch_bytes(f.q, &f.g), n_bytes);
     f.a.n_cols = f.b.n_cols = 0;
     assert_int_equal(cld_gemm_scratch_bytes(f.q, &f.g), 0);
-    f.a.n_cols = f.b.n_cols = 32;
+    f.a.n_cols = f.b.n_cols = 300;
     f.a.n_rows = f.c.n_rows = 0;
     assert_int_equal(cld_gemm_scratch_bytes(f.q, &f.g), 0);
     cld_queue_close(f.q);
