@@ -117,13 +117,8 @@ done:
     return s;
 }
 
-<<<<<<< HEAD
-/* Around the blocks, tiles and slices of both families (6x16, 12x32, 64x64, 128x128; k 16, 256),
- * primes, empty sums, one and long k. m or n may be 0: then nothing happens. */
-=======
-/* Around the blocks and tiles of all back-ends (6x16, 12x32, 64x64, 128x128, 64x192), primes, empty sums,
- * one and long k. m or n may be 0: then nothing happens. */
->>>>>>> main
+/* Around the blocks, tiles and slices of all back-ends (6x16, 12x32, 64x64, 128x128, 64x192; k 16,
+ * 256), primes, empty sums, one and long k. m or n may be 0: then nothing happens. */
 static const size_t shapes[][3] = {
     {0, 5, 7},       {5, 0, 7},       {1, 1, 0},       {3, 37, 0},      {1, 1, 1},
     {5, 15, 1},      {6, 16, 2},      {7, 17, 3},      {11, 31, 15},    {12, 32, 16},
