@@ -55,7 +55,8 @@ static enum cld_status describe(struct runner *r, const struct cld_device_info *
     struct cld_queue_options options = {.name = "check-case"};
     /* A chunk of three blocks: the cases are small, and the loss shall cross chunks. */
     struct cld_drafter_limits limits = {n_ctx, n_blocks, 3, r->k.n_tokens + c->block_size};
-    struct cld_drafter_options how = {storage, attention, true, false, NULL};
+    struct cld_drafter_options how = {
+        .storage = storage, .attention = attention, .train = true};
     if ((s = cld_queue_open(device, &options, &r->q, err)))
         return s;
     if (!(r->plan = cld_plan_new()))
