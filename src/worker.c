@@ -216,16 +216,17 @@ enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, 
     return s ? s : cld_worker_update(w, *norm, learning_rate, step, err);
 }
 
-/* A micro-batch that fills the plan: every document full, every anchor slot used. */
-static enum cld_status largest_batch(struct cld_worker *w, struct cld_batch *b,
-                                     struct cld_error *err)
+/* A made-up micro-batch of 1 / shrink of what the plan allows; *smallest tells that there is no smaller
+ * one: a document with one anchor. */
+static enum cld_status made_up_batch(struct cld_worker *w, size_t shrink, struct cld_batch *b,
+                                     bool *smallest, struct cld_error *err)
 {
     const struct cld_drafter_limits *most = &w->limits;
-    size_t length = cld_max(w->cfg->data.max_length, w->setup->drafter.block_size);
-    size_t n_docs = cld_max(1, most->n_ctx / length);
-    length = cld_min(length, most->n_ctx);
-    return cld_batch_make_up(b, n_docs, length, cld_min(most->n_blocks / n_docs, length),
-                             &w->setup->rules, err);
+    size_t length = cld_min(w->cfg->data.max_length, most->n_ctx);
+    size_t n_docs = cld_max(1, most->n_ctx / length / shrink);
+    size_t n_anchors = cld_max(1, cld_min(most->n_blocks / shrink / n_docs, length));
+    *smallest = n_docs == 1 && n_anchors == 1;
+    return cld_batch_make_up(b, n_docs, length, n_anchors, &w->setup->rules, err);
 }
 
 static enum cld_status warm_optimizer(struct cld_worker *w, struct cld_error *err)
@@ -241,28 +242,37 @@ static enum cld_status warm_optimizer(struct cld_worker *w, struct cld_error *er
     return cld_worker_optimize(w, 0, 1, &norm, &skipped, err);
 }
 
+/* Everything that a micro-batch sets in motion. */
+static enum cld_status warm_batch(struct cld_worker *w, const struct cld_batch *b,
+                                  struct cld_error *err)
+{
+    struct cld_drafter *d = &w->drafter;
+    struct cld_score score = {0};
+    enum cld_status s = cld_worker_features(w, b, err);
+    if (s || w->no_drafter)
+        return s ? s : cld_worker_read_features(w, b->n_ctx, w->slots[0].host, err);
+    if ((s = cld_drafter_forward(d, b, err)) ||
+        (s = cld_drafter_loss(d, b, 0, false, &score, err)) || !d->options.train)
+        return s;
+    s = cld_drafter_loss(d, b, 0, true, &score, err);
+    return s ? s : cld_drafter_backward(d, b, err);
+}
+
 enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_batch b = {0};
-    struct cld_score score = {0};
-    bool train = w->drafter.options.train;
-    if (w->no_drafter) {
-        if (!(s = largest_batch(w, &b, err)) && !(s = cld_worker_features(w, &b, err)) &&
-            !(s = cld_worker_read_features(w, b.n_ctx, w->slots[0].host, err)))
-            cld_queue_seal(w->q);
-        goto done;
-    }
-    if ((train && (s = cld_drafter_init(&w->drafter, 0, w->cfg->drafter.init_std, err))) ||
-        (s = largest_batch(w, &b, err)) || (s = cld_worker_features(w, &b, err)) ||
-        (s = cld_drafter_forward(&w->drafter, &b, err)) ||
-        (s = cld_drafter_loss(&w->drafter, &b, 0, false, &score, err)) ||
-        (train && ((s = cld_drafter_loss(&w->drafter, &b, 0, true, &score, err)) ||
-                   (s = cld_drafter_backward(&w->drafter, &b, err)))))
-        goto done;
-    if (train && (s = warm_optimizer(w, err)))
-        goto done;
-    if ((s = cld_drafter_check_tiles(&w->drafter, err)) || (s = cld_queue_finish(w->q, err)))
+    bool train = !w->no_drafter && w->drafter.options.train, smallest = false;
+    if (train && (s = cld_drafter_init(&w->drafter, 0, w->cfg->drafter.init_std, err)))
+        return s;
+    /* The largest first: a driver may mind grids that grow. Smaller ones after it, since a product of
+     * few rows may want another variant than one of many. */
+    for (size_t shrink = 1; !smallest && !s; shrink *= 2)
+        if (!(s = made_up_batch(w, shrink, &b, &smallest, err)))
+            s = warm_batch(w, &b, err);
+    if (s || (train && (s = warm_optimizer(w, err))) ||
+        (!w->no_drafter && (s = cld_drafter_check_tiles(&w->drafter, err))) ||
+        (s = cld_queue_finish(w->q, err)))
         goto done;
     cld_queue_seal(w->q);
 done:
