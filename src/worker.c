@@ -223,7 +223,7 @@ static enum cld_status made_up_batch(struct cld_worker *w, size_t shrink, struct
 {
     const struct cld_drafter_limits *most = &w->limits;
     size_t length = cld_min(w->cfg->data.max_length, most->n_ctx);
-    size_t n_docs = cld_max(1, most->n_ctx / length / shrink);
+    size_t n_docs = cld_max(1, cld_min(most->n_ctx / length, most->n_blocks) / shrink);
     size_t n_anchors = cld_max(1, cld_min(most->n_blocks / shrink / n_docs, length));
     *smallest = n_docs == 1 && n_anchors == 1;
     return cld_batch_make_up(b, n_docs, length, n_anchors, &w->setup->rules, err);
