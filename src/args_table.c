@@ -22,6 +22,8 @@ static const struct cld_option resume = {
     .help = "go on from a checkpoint, or from the newest one of a run directory"};
 static const struct cld_option print_config = {
     .name = "print-config", .help = "print every value and where it is from, then stop"};
+static const struct cld_option watch = {
+    .name = "watch", .help = "again every two seconds, until the run has ended"};
 static const struct cld_option drafter = {
     .name = "drafter", .value = "DIR", .needed = true,
     .help = "the drafter: a checkpoint or an exported directory"};
@@ -59,6 +61,10 @@ const struct cld_command cld_commands[] = {
                        "SIGINT or SIGTERM once: finish the step, write a checkpoint, end with 130. "
                        "Twice: end at once.",
                        {&set, &resume, &print_config}},
+    [CLD_CMD_STATUS] = {"status", "RUN_DIR", 1, 1, "show how a run is doing",
+                        "The run's state and step, and what each worker does, its memory and how busy "
+                        "it is. Works while the run lives and after it ended, and says which.",
+                        {&watch}},
     [CLD_CMD_EVAL] = {"eval", "CONFIG", 1, 1, "evaluate a drafter on held-out rows",
                       "Teacher-forced: loss, accuracy and accepted length.", {&drafter, &set}},
     [CLD_CMD_EXPORT] = {"export", "CHECKPOINT OUT_DIR", 2, 2,

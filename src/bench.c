@@ -139,9 +139,8 @@ enum cld_status cld_bench_run(const struct cld_config *cfg, const char *device,
     struct cld_bench b = {
         .cfg = cfg, .device = &picked, .sink = &sink, .kernel_times = kernel_times};
     int64_t mask_token = -1;
-    if ((!device && (s = cld_setup_device(cfg, &device, err))) ||
-        (s = cld_devices_open(&devices, err)) ||
-        (s = cld_devices_pick(devices, device, &picked, err)))
+    if ((s = cld_devices_open(&devices, err)) ||
+        (s = cld_devices_pick(devices, device ? device : cld_setup_device(cfg), &picked, err)))
         goto done;
     cld_info("device %zu: %s (%s, driver %s)", picked.index, picked.name, picked.platform,
              picked.driver);

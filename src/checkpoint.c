@@ -16,12 +16,22 @@ static const size_t small_files_bytes = (size_t)4 << 20;
 
 enum { N_OPTIMIZER = 3 };
 
-static void optimizer_parts(const struct cld_drafter *d, struct cld_drafter_part parts[N_OPTIMIZER])
+/* Of the drafter's own arenas, or of the image. */
+static void optimizer_parts(const struct cld_drafter *d, const struct cld_image *image,
+                            struct cld_drafter_part parts[N_OPTIMIZER])
 {
     const unsigned exact = CLD_DTYPE_BIT(CLD_F32);
-    parts[0] = (struct cld_drafter_part){"master.", cld_drafter_master(d), CLD_F32, exact};
-    parts[1] = (struct cld_drafter_part){"m.", &d->m, CLD_F32, exact};
-    parts[2] = (struct cld_drafter_part){"v.", &d->v, CLD_F32, exact};
+    const char *const names[N_OPTIMIZER] = {"master.", "m.", "v."};
+    const struct cld_tensor *arenas[N_OPTIMIZER] = {&d->master, &d->m, &d->v};
+    for (int i = 0; i < N_OPTIMIZER; i++)
+        parts[i] = (struct cld_drafter_part){names[i], arenas[i], NULL, CLD_F32, exact};
+    if (!image)
+        return;
+    parts[0].host = image->master;
+    parts[1].host = image->m;
+    parts[2].host = image->v;
+    for (int i = 0; i < N_OPTIMIZER; i++)
+        parts[i].arena = NULL;
 }
 
 static enum cld_status check_trains(const struct cld_drafter *d, struct cld_error *err)
@@ -29,6 +39,27 @@ static enum cld_status check_trains(const struct cld_drafter *d, struct cld_erro
     return d->options.train ? CLD_OK
                             : cld_fail(err, CLD_E_INTERNAL, "",
                                        "a checkpoint needs a drafter with optimizer state");
+}
+
+/* The arenas of a drafter that has shards of them are read in full, one after the other, into the
+ * arena of gradients, and it takes its own part. */
+static enum cld_status load_shards(struct cld_drafter *d, const char *path, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_drafter_part parts[N_OPTIMIZER];
+    const struct cld_tensor *moments[N_OPTIMIZER] = {NULL, &d->m, &d->v};
+    const size_t size = sizeof(float);
+    for (int i = N_OPTIMIZER; i-- > 0 && !s;) {
+        optimizer_parts(d, NULL, parts);
+        for (int k = 0; k < N_OPTIMIZER; k++)
+            parts[k].arena = k == i ? &d->grads : NULL;
+        if ((s = cld_drafter_read_parts(d, path, parts, N_OPTIMIZER, err)))
+            return s;
+        s = i ? cld_buf_copy(d->grads.buf, d->shard_first * size, moments[i]->buf, 0,
+                             d->shard_n * size, err)
+              : cld_drafter_adopt(d, err);
+    }
+    return s;
 }
 
 size_t cld_checkpoint_bytes(const struct cld_drafter *d)
@@ -39,6 +70,7 @@ size_t cld_checkpoint_bytes(const struct cld_drafter *d)
 
 /* All files of a checkpoint but the manifest. */
 static enum cld_status write_files(const char *dir, const struct cld_drafter *d,
+                                   const struct cld_image *image,
                                    const struct cld_drafter_file *f,
                                    const struct cld_train_state *st, struct cld_error *err)
 {
@@ -47,12 +79,12 @@ static enum cld_status write_files(const char *dir, const struct cld_drafter *d,
     char *weights = cld_format("%s/drafter.safetensors", dir);
     char *optimizer = cld_format("%s/optimizer.safetensors", dir);
     char *state = cld_format("%s/state.json", dir), *text = NULL;
-    optimizer_parts(d, parts);
+    optimizer_parts(d, image, parts);
     if (!weights || !optimizer || !state) {
         s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", dir);
         goto done;
     }
-    if ((s = cld_drafter_write(d, weights, err)) ||
+    if ((s = cld_drafter_write(d, image, weights, err)) ||
         (s = cld_drafter_write_parts(d, optimizer, parts, N_OPTIMIZER, err)) ||
         (s = cld_drafter_config_write(dir, f, err)) || (s = cld_train_state_text(st, &text, err)))
         goto done;
@@ -66,6 +98,7 @@ done:
 }
 
 enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d,
+                                    const struct cld_image *image,
                                     const struct cld_drafter_file *f,
                                     const struct cld_train_state *st, size_t keep,
                                     struct cld_error *err)
@@ -77,7 +110,7 @@ enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d
     enum cld_status s = check_trains(d, err);
     if (s || (s = cld_ckptdir_begin(dir, name, cld_checkpoint_bytes(d), &c, err)))
         return s;
-    if ((s = write_files(cld_ckptdir_path(c), d, f, st, err))) {
+    if ((s = write_files(cld_ckptdir_path(c), d, image, f, st, err))) {
         cld_ckptdir_abort(c);
         return s;
     }
@@ -153,7 +186,11 @@ enum cld_status cld_checkpoint_load(const char *resolved, struct cld_drafter *d,
     if ((s = check_trains(d, err)) || (s = cld_drafter_config_read(resolved, &f, err)) ||
         (s = cld_drafter_config_same(&d->config, &f.config, resolved, err)))
         goto done;
-    optimizer_parts(d, parts);
+    if (cld_drafter_is_sharded(d)) {
+        s = load_shards(d, path, err);
+        goto done;
+    }
+    optimizer_parts(d, NULL, parts);
     if ((s = cld_drafter_read_parts(d, path, parts, N_OPTIMIZER, err)))
         goto done;
     for (size_t i = 0; i < d->n_params && !s; i++)

@@ -25,8 +25,10 @@ size_t cld_checkpoint_bytes(const struct cld_drafter *d);
 /* Writes DIR/step-N for N = st->step; `dir` is a run's checkpoints directory and is made if need
  * be. Where st->best_step is this step, `best` points at it. Then only the `keep` newest (0: all)
  * and the best stay. CLD_E_IO leaves the older ones as they were; a failure to remove old ones is a
- * warning, since the new one is there. `d` must be one that trains. */
+ * warning, since the new one is there. `d` must be one that trains; one with
+ * shards needs an image of the whole, others NULL. */
 enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d,
+                                    const struct cld_image *image,
                                     const struct cld_drafter_file *f,
                                     const struct cld_train_state *st, size_t keep,
                                     struct cld_error *err);
@@ -43,7 +45,7 @@ enum cld_status cld_checkpoint_state(const char *resolved, struct cld_train_stat
                                      struct cld_error *err);
 
 /* Master weights, moments and rounded weights of a checkpoint that _find gave into a drafter that
- * trains. CLD_E_INPUT if its geometry is another. */
+ * trains, its own part of them where it has shards. CLD_E_INPUT if its geometry is another. */
 enum cld_status cld_checkpoint_load(const char *resolved, struct cld_drafter *d,
                                     struct cld_error *err);
 

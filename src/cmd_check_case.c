@@ -55,7 +55,8 @@ static enum cld_status describe(struct runner *r, const struct cld_device_info *
     struct cld_queue_options options = {.name = "check-case"};
     /* A chunk of three blocks: the cases are small, and the loss shall cross chunks. */
     struct cld_drafter_limits limits = {n_ctx, n_blocks, 3, r->k.n_tokens + c->block_size};
-    struct cld_drafter_options how = {storage, attention, true, false, NULL};
+    struct cld_drafter_options how = {
+        .storage = storage, .attention = attention, .train = true};
     if ((s = cld_queue_open(device, &options, &r->q, err)))
         return s;
     if (!(r->plan = cld_plan_new()))
@@ -275,31 +276,5 @@ done:
 
 enum cld_status cld_cmd_check_case(const struct cld_args *a, struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
-    struct cld_devices *devices = NULL;
-    struct cld_device_info device;
-    size_t n_passed = 0, n_failed = 0;
-    struct cld_error first = CLD_ERROR_INIT;
-    if ((s = cld_cmd_pick_device(a, &devices, &device, err)))
-        goto done;
-    for (size_t i = 0; i < cld_args_n(a); i++) {
-        struct cld_error refused = CLD_ERROR_INIT;
-        bool failed = false;
-        if (check_file(cld_args_at(a, i), &device, a, &failed, &refused)) {
-            printf("FAIL  %s: %s\n", cld_args_at(a, i), refused.what);
-            failed = true;
-            if (!first.status)
-                first = refused;
-        }
-        n_failed += failed;
-        n_passed += !failed;
-    }
-    /* A case that could not be run counts as failed, and its reason decides how the command ends. */
-    if ((s = cld_cmd_verdict(n_passed, n_failed, err)) && first.status) {
-        *err = first;
-        s = first.status;
-    }
-done:
-    cld_devices_close(devices);
-    return s;
+    return cld_cmd_check_each(a, check_file, err);
 }

@@ -180,31 +180,5 @@ done:
 
 enum cld_status cld_cmd_check_target(const struct cld_args *a, struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
-    struct cld_devices *devices = NULL;
-    struct cld_device_info device;
-    size_t n_passed = 0, n_failed = 0;
-    struct cld_error first = CLD_ERROR_INIT;
-    if ((s = cld_cmd_pick_device(a, &devices, &device, err)))
-        goto done;
-    for (size_t i = 0; i < cld_args_n(a); i++) {
-        struct cld_error refused = CLD_ERROR_INIT;
-        bool failed = false;
-        if (check_dir(cld_args_at(a, i), &device, a, &failed, &refused)) {
-            printf("FAIL  %s: %s\n", cld_args_at(a, i), refused.what);
-            failed = true;
-            if (!first.status)
-                first = refused;
-        }
-        n_failed += failed;
-        n_passed += !failed;
-    }
-    /* A case that could not be run counts as failed, and its reason decides how the command ends. */
-    if ((s = cld_cmd_verdict(n_passed, n_failed, err)) && first.status) {
-        *err = first;
-        s = first.status;
-    }
-done:
-    cld_devices_close(devices);
-    return s;
+    return cld_cmd_check_each(a, check_dir, err);
 }

@@ -1,12 +1,14 @@
 #include "cmd_common.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "log.h"
 
-enum cld_status cld_cmd_pick_device(const struct cld_args *a, struct cld_devices **devices,
-                                    struct cld_device_info *picked, struct cld_error *err)
+/* Takes the device of --device (or the default) and says on stderr which. */
+static enum cld_status pick_device(const struct cld_args *a, struct cld_devices **devices,
+                                   struct cld_device_info *picked, struct cld_error *err)
 {
     enum cld_status s = cld_devices_open(devices, err);
     if (s || (s = cld_devices_pick(*devices, cld_args_value(a, "device"), picked, err)))
@@ -28,12 +30,43 @@ enum cld_attention_backend cld_cmd_attention(const struct cld_args *a)
     return name && !strcmp(name, "dense") ? CLD_ATTENTION_DENSE : CLD_ATTENTION_SPARSE;
 }
 
-enum cld_status cld_cmd_verdict(size_t n_passed, size_t n_failed, struct cld_error *err)
+static enum cld_status verdict(size_t n_passed, size_t n_failed, struct cld_error *err)
 {
     printf("%zu passed, %zu failed\n", n_passed, n_failed);
     return n_failed ? cld_fail(err, CLD_E_CHECK, "", "%zu of %zu checks failed", n_failed,
                                n_passed + n_failed)
                     : CLD_OK;
+}
+
+enum cld_status cld_cmd_check_each(const struct cld_args *a, cld_cmd_check_fn *check,
+                                   struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_devices *devices = NULL;
+    struct cld_device_info device;
+    size_t n_passed = 0, n_failed = 0;
+    struct cld_error first = CLD_ERROR_INIT;
+    if ((s = pick_device(a, &devices, &device, err)))
+        goto done;
+    for (size_t i = 0; i < cld_args_n(a); i++) {
+        struct cld_error refused = CLD_ERROR_INIT;
+        bool failed = false;
+        if (check(cld_args_at(a, i), &device, a, &failed, &refused)) {
+            printf("FAIL  %s: %s\n", cld_args_at(a, i), refused.what);
+            failed = true;
+            if (!first.status)
+                first = refused;
+        }
+        n_failed += failed;
+        n_passed += !failed;
+    }
+    if ((s = verdict(n_passed, n_failed, err)) && first.status) {
+        *err = first;
+        s = first.status;
+    }
+done:
+    cld_devices_close(devices);
+    return s;
 }
 
 double cld_relative_error(const float *a, const float *b, size_t n)

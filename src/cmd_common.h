@@ -8,17 +8,19 @@
 #include "dtype.h"
 #include "queue.h"
 
-/* Lists the devices, takes the one of --device (or the default) and says on stderr which. */
-enum cld_status cld_cmd_pick_device(const struct cld_args *a, struct cld_devices **devices,
-                                    struct cld_device_info *picked, struct cld_error *err);
-
 /* --precision as storage (default F32), --attention (default sparse); the values were checked when
  * the command line was parsed. */
 enum cld_dtype cld_cmd_precision(const struct cld_args *a);
 enum cld_attention_backend cld_cmd_attention(const struct cld_args *a);
 
-/* Prints "N passed, M failed" and gives CLD_E_CHECK if any failed. */
-enum cld_status cld_cmd_verdict(size_t n_passed, size_t n_failed, struct cld_error *err);
+/* Runs `check` on every positional argument, on the device of --device, and closes with "N passed, M
+ * failed": CLD_E_CHECK if any failed. A case that cannot be run counts as failed and is printed; the first
+ * such reason decides how the command ends. */
+typedef enum cld_status cld_cmd_check_fn(const char *path, const struct cld_device_info *device,
+                                         const struct cld_args *a, bool *failed,
+                                         struct cld_error *err);
+enum cld_status cld_cmd_check_each(const struct cld_args *a, cld_cmd_check_fn *check,
+                                   struct cld_error *err);
 
 /* ||a - b|| / ||b|| over n floats in double; 0/0 is 0, x/0 and anything not finite is infinity. */
 double cld_relative_error(const float *a, const float *b, size_t n);

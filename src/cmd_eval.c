@@ -52,7 +52,6 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
     struct cld_worker w = {0};
     struct cld_drafter_file file;
     struct cld_score score;
-    const char *spec = NULL;
     int64_t mask_token = -1;
     if ((s = cld_feed_open(cfg, &feed, err)) ||
         (s = cld_feed_mask_token(feed, &mask_token, err)) ||
@@ -61,8 +60,8 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
         (s = cld_drafter_config_same(&setup.drafter, &file.config, drafter, err)) ||
         (s = cld_setup_same_taps(&setup, file.taps, drafter, err)) ||
         (s = cld_feed_load(feed, setup.target.vocab, false, err)) ||
-        (s = cld_setup_device(cfg, &spec, err)) || (s = cld_devices_open(&devices, err)) ||
-        (s = cld_devices_pick(devices, spec, &device, err)))
+        (s = cld_devices_open(&devices, err)) ||
+        (s = cld_devices_pick(devices, cld_setup_device(cfg), &device, err)))
         goto done;
     struct cld_worker_options options = {
         .name = "evaluator", .train = false, .n_rows = cfg->train.micro_rows};

@@ -133,7 +133,9 @@ struct cld_config {
         double max_buffer_gib; /* 0: what the device reports */
     } memory;
     struct {
-        struct cld_text_list targets, drafters; /* device numbers or names, see --device */
+        /* Device numbers or names, see --device; n == 0: not given. */
+        struct cld_text_list targets, drafters;
+        size_t ring_slots; /* of features, for each target worker */
     } devices;
     struct {
         enum cld_program_source program;

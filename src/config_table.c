@@ -111,8 +111,8 @@ const struct cld_config_key cld_config_keys[] = {
      .needed = TRAIN | STEP,
      .help = "Rows of one optimizer step, over all drafters and accumulation."},
     {SIZE(train, micro_rows), .default_text = "1", .min = 1, .max = 4096, .unit = "rows", FREE,
-     .help = "Rows of one forward and backward on one drafter; divides train.batch_rows. Costs "
-             "memory, changes rounding only."},
+     .help = "Rows of one forward and backward on one drafter; times the number of drafters it "
+             "divides train.batch_rows. Costs memory, changes rounding only."},
     {SIZE(train, anchors), .default_text = "512", .min = 1, .max = 65536, .unit = "blocks",
      .help = "Blocks trained at once in a document, at most."},
     {REAL(train, learning_rate), .default_text = "6e-4", .min = 0, .max = 1, .above_min = true,
@@ -172,10 +172,16 @@ const struct cld_config_key cld_config_keys[] = {
      .above_min = true, .unit = "GiB", FREE,
      .help = "Largest single buffer. auto: what the device reports."},
 
-    {TEXTS(devices, targets), .default_text = "0", .min_n = 1, .max_n = 64, FREE,
-     .help = "Devices that run the target: numbers or names that 'cldraft devices' prints."},
-    {TEXTS(devices, drafters), .default_text = "0", .min_n = 1, .max_n = 64, FREE,
-     .help = "Devices that train the drafter. May be those of the targets: they take turns."},
+    {TEXTS(devices, targets), .word = "auto", .default_text = "auto", .min_n = 1, .max_n = 64, FREE,
+     .help = "Devices that run the target: numbers or names that 'cldraft devices' prints, or "
+             "cpu:I/N, a part of a CPU. Each mention is a worker with a target of its own; a device "
+             "may be named more than once. auto: each drafter runs a target on its own device."},
+    {TEXTS(devices, drafters), .word = "auto", .default_text = "auto", .min_n = 1, .max_n = 64, FREE,
+     .help = "Devices that train the drafter, each on an equal part of train.batch_rows. May be those "
+             "of the targets. auto: the first GPU, or else the first device."},
+    {SIZE(devices, ring_slots), .default_text = "2", .min = 1, .max = 16, .unit = "micro-batches",
+     FREE,
+     .help = "Features that each target worker may have ready for the drafters, in host memory."},
 
     {ENUM(runtime, program), .default_text = "auto", .names = NAMES{"auto", "source", NULL}, FREE,
      .help = "What kernels are built from. auto chooses the best that the device takes."},

@@ -33,6 +33,7 @@ struct cld_device_info {
     char *extensions;         /* space separated, owned by the list */
     enum cld_device_class class;
     bool available;
+    bool host_memory;         /* a CPU: its memory is the host's */
     size_t global_bytes;      /* as reported */
     size_t max_alloc_bytes;   /* after quirks */
     size_t reported_max_alloc_bytes;

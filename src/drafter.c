@@ -10,6 +10,9 @@
 /* Room for rows is rounded up, so that a matrix never has one row (a vector is one row). */
 static const size_t row_room = 16;
 
+/* Parameters and shards begin at multiples of this many elements: kernels may load whole vectors. */
+static const size_t shard_grain = 64;
+
 enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, struct cld_error *err)
 {
     bool slides = false;
@@ -84,7 +87,7 @@ static void list_params(struct cld_drafter *d)
  * whole vectors. The gaps stay zero. */
 static void place_params(struct cld_drafter *d)
 {
-    const size_t align = 64;
+    const size_t align = shard_grain;
     for (int vectors = 0; vectors < 2; vectors++) {
         for (size_t i = 0; i < d->n_params; i++) {
             struct cld_param *p = &d->params[i];
@@ -98,19 +101,32 @@ static void place_params(struct cld_drafter *d)
     }
 }
 
+size_t cld_drafter_shard(const struct cld_drafter *d, size_t i, size_t n_shards, size_t *first)
+{
+    size_t n = cld_round_up(cld_div_up(d->n_elems, n_shards), shard_grain);
+    *first = cld_min(cld_mul(i, n), d->n_elems);
+    return cld_min(n, d->n_elems - *first);
+}
+
 static void plan_params(struct cld_drafter *d, struct cld_plan *plan)
 {
     enum cld_dtype storage = d->options.storage;
     cld_plan_tensor(plan, &d->weights, storage, 1, d->n_elems, CLD_FOR_WEIGHTS, "weights");
     if (d->options.train) {
+        size_t n = d->shard_n;
         if (storage == CLD_F32)
-            cld_plan_part(plan, &d->master, &d->weights, 0, 1, d->n_elems, "master weights");
+            cld_plan_part(plan, &d->master, &d->weights, d->shard_first, 1, n, "master weights");
         else
-            cld_plan_tensor(plan, &d->master, CLD_F32, 1, d->n_elems, CLD_FOR_OPTIMIZER,
-                            "master weights");
-        cld_plan_tensor(plan, &d->m, CLD_F32, 1, d->n_elems, CLD_FOR_OPTIMIZER, "first moments");
-        cld_plan_tensor(plan, &d->v, CLD_F32, 1, d->n_elems, CLD_FOR_OPTIMIZER, "second moments");
+            cld_plan_tensor(plan, &d->master, CLD_F32, 1, n, CLD_FOR_OPTIMIZER, "master weights");
+        cld_plan_tensor(plan, &d->m, CLD_F32, 1, n, CLD_FOR_OPTIMIZER, "first moments");
+        cld_plan_tensor(plan, &d->v, CLD_F32, 1, n, CLD_FOR_OPTIMIZER, "second moments");
         cld_plan_tensor(plan, &d->grads, CLD_F32, 1, d->n_elems, CLD_FOR_GRADIENTS, "gradients");
+        if (cld_drafter_is_sharded(d)) {
+            cld_plan_tensor(plan, &d->shard_sum, CLD_F32, 1, n, CLD_FOR_GRADIENTS,
+                            "gradient of the shard, summed");
+            cld_plan_tensor(plan, &d->shard_in, CLD_F32, 1, n, CLD_FOR_GRADIENTS,
+                            "gradient of the shard, of another drafter");
+        }
     }
     for (size_t i = 0; i < d->n_params; i++) {
         struct cld_param *p = &d->params[i];
@@ -411,6 +427,12 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
         return s;
     list_params(d);
     place_params(d);
+    d->shard_n = cld_drafter_shard(d, options->shard, cld_max(1, options->n_shards),
+                                   &d->shard_first);
+    if (!d->shard_n)
+        return cld_fail(err, CLD_E_USAGE, "take fewer drafters",
+                        "%zu drafters share %zu parameters: one would have none",
+                        options->n_shards, d->n_elems);
     plan_params(d, plan);
     plan_tensors(d, plan);
     write_forward(d);

@@ -56,6 +56,9 @@ struct cld_drafter_options {
     enum cld_attention_backend attention;
     bool train;                /* gradients and optimizer state exist */
     bool recompute;            /* keep only the inputs of layers; run them again in the backward pass */
+    /* With several drafters each keeps the optimizer state of one part of the parameters, and updates
+     * that one: the shard-th of n_shards; 0 of 0 or of 1 is the whole. */
+    size_t shard, n_shards;
     const struct cld_tensor *features; /* [C, K*H], declared in the same plan; NULL: a tensor of its own */
 };
 
@@ -77,7 +80,10 @@ struct cld_drafter {
 
     struct cld_param *params;
     size_t n_params, n_elems, n_decay; /* arena elements; of matrices */
-    struct cld_tensor weights, master, m, v, grads; /* arenas [1, n_elems]; F32 runs: weights is master */
+    struct cld_tensor weights, grads; /* arenas [1, n_elems] */
+    size_t shard_first, shard_n;      /* elements whose optimizer state is here: [first, first + n) */
+    struct cld_tensor master, m, v;   /* [1, shard_n]; F32 runs: master is that part of weights */
+    struct cld_tensor shard_sum, shard_in; /* with shards: [1, shard_n] F32, see exchange.h */
     struct cld_param *fc, *hidden_norm, *norm;
 
     struct cld_tensor features, fc_out, rstd_ctx, ctx; /* [C, K*H], [C, H], [1, C], [C, H] */
@@ -131,9 +137,21 @@ static inline struct cld_tensor cld_param_part(const struct cld_tensor *arena,
     t.offset += p->at;
     return t;
 }
-/* The arena of master weights: the weights themselves where they are F32 or are not trained. */
+/* Elements [*first, *first + n) of the arenas are shard i of n_shards; returns n. Shards are whole
+ * runs of 64 elements; the last ones may be short or empty. */
+size_t cld_drafter_shard(const struct cld_drafter *d, size_t i, size_t n_shards, size_t *first);
+static inline bool cld_drafter_is_sharded(const struct cld_drafter *d)
+{
+    return d->options.n_shards > 1;
+}
+/* The arena into which all weights are set: that of master weights, which is the weights themselves
+ * where they are F32 or are not trained. Where the master is sharded it is the arena of gradients, and
+ * cld_drafter_adopt is to follow. */
 const struct cld_tensor *cld_drafter_master(const struct cld_drafter *d);
-/* The stored weight follows the master, where they are two. */
+/* With shards: makes weights of what was set into the arena of gradients - stored weights, own shard
+ * of the master - and zeroes the gradients. Without: nothing is to be done. */
+enum cld_status cld_drafter_adopt(struct cld_drafter *d, struct cld_error *err);
+/* The stored weight follows the master, where they are two and whole. */
 enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
                                   struct cld_error *err);
 /* Sets or reads one parameter, [n_rows * n_cols] float: the master (and the rounded weight). */

@@ -30,12 +30,16 @@ static enum cld_status put_param(struct cld_safetensors_writer *w, size_t i_spec
                                  const struct cld_drafter_part *part, const struct cld_param *p,
                                  float *values, uint16_t *halves, struct cld_error *err)
 {
-    struct cld_tensor t = cld_param_part(part->arena, p);
-    size_t rows = cld_max(1, piece_bytes / sizeof(float) / t.n_cols);
+    struct cld_tensor t = {0};
+    size_t rows = cld_max(1, piece_bytes / sizeof(float) / p->n_cols);
     enum cld_status s = CLD_OK;
-    for (size_t at = 0; at < t.n_rows && !s; at += rows) {
-        size_t n = cld_min(rows, t.n_rows - at), n_elems = n * t.n_cols;
-        if ((s = cld_tensor_read(&t, at, n, values, err)))
+    if (part->arena)
+        t = cld_param_part(part->arena, p);
+    for (size_t at = 0; at < p->n_rows && !s; at += rows) {
+        size_t n = cld_min(rows, p->n_rows - at), n_elems = n * p->n_cols;
+        if (!part->arena)
+            memcpy(values, part->host + p->at + at * p->n_cols, n_elems * sizeof *values);
+        else if ((s = cld_tensor_read(&t, at, n, values, err)))
             return s;
         for (size_t k = 0; k < n_elems && part->as == CLD_BF16; k++)
             halves[k] = cld_f32_to_bf16(values[k]);
@@ -155,9 +159,12 @@ enum cld_status cld_drafter_read_parts(struct cld_drafter *d, const char *path,
             for (size_t k = 0; k < d->n_params; k++) {
                 const struct cld_param *p = &d->params[k];
                 struct tensor_name name = name_of(&parts[i], p);
-                struct cld_tensor t = cld_param_part(parts[i].arena, p);
-                s = load ? cld_tensor_load(st, name.text, &t, err)
-                         : check_param(st, name.text, p, parts[i].accepted, err);
+                if (!load) {
+                    s = check_param(st, name.text, p, parts[i].accepted, err);
+                } else if (parts[i].arena) {
+                    struct cld_tensor t = cld_param_part(parts[i].arena, p);
+                    s = cld_tensor_load(st, name.text, &t, err);
+                }
                 if (s)
                     goto done;
             }
@@ -170,7 +177,7 @@ done:
 
 static struct cld_drafter_part weights_of(const struct cld_drafter *d)
 {
-    return (struct cld_drafter_part){"", cld_drafter_master(d), CLD_BF16, CLD_DTYPES_FLOAT};
+    return (struct cld_drafter_part){"", cld_drafter_master(d), NULL, CLD_BF16, CLD_DTYPES_FLOAT};
 }
 
 enum cld_status cld_drafter_load(struct cld_drafter *d, const char *path, struct cld_error *err)
@@ -184,12 +191,16 @@ enum cld_status cld_drafter_load(struct cld_drafter *d, const char *path, struct
     for (size_t i = 0; i < d->n_params && !s; i++)
         s = cld_drafter_round(d, &d->params[i], err);
     free(ours);
-    return s;
+    return s ? s : cld_drafter_adopt(d, err);
 }
 
-enum cld_status cld_drafter_write(const struct cld_drafter *d, const char *path,
-                                  struct cld_error *err)
+enum cld_status cld_drafter_write(const struct cld_drafter *d, const struct cld_image *image,
+                                  const char *path, struct cld_error *err)
 {
     struct cld_drafter_part part = weights_of(d);
+    if (image) {
+        part.arena = NULL;
+        part.host = image->master;
+    }
     return cld_drafter_write_parts(d, path, &part, 1, err);
 }

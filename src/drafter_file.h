@@ -48,10 +48,16 @@ enum cld_status cld_drafter_config_same(const struct cld_drafter_config *wanted,
                                         const struct cld_drafter_config *there, const char *path,
                                         struct cld_error *err);
 
+/* Master weights and moments in full, on the host, of a drafter whose own are shards: [n_elems] each. */
+struct cld_image {
+    float *master, *m, *v;
+};
+
 /* One arena of a drafter's parameters as tensors of a file: PREFIX + published name each. */
 struct cld_drafter_part {
     const char *prefix;
-    const struct cld_tensor *arena;
+    const struct cld_tensor *arena; /* NULL: `host` is written instead; what is read is left out */
+    const float *host;              /* [n_elems] */
     enum cld_dtype as; /* in the file, when written: F32, or BF16 rounded to nearest even */
     unsigned accepted; /* CLD_DTYPE_BITs, when read */
 };
@@ -67,12 +73,13 @@ enum cld_status cld_drafter_read_parts(struct cld_drafter *d, const char *path,
                                        struct cld_error *err);
 
 /* Weights from a file, or from a directory's drafter.safetensors (a checkpoint), model.safetensors
- * or its index, into the master and the stored weights; moments stay as they are. Names are the
+ * or its index, into the master and the stored weights; moments stay as they are. With shards the
+ * gradients are zeroed. Names are the
  * published ones, without any "model." before them. */
 enum cld_status cld_drafter_load(struct cld_drafter *d, const char *path, struct cld_error *err);
 
-/* Weights in bf16, crash-safe. */
-enum cld_status cld_drafter_write(const struct cld_drafter *d, const char *path,
-                                  struct cld_error *err);
+/* Weights in bf16, crash-safe; those of the image where there is one. */
+enum cld_status cld_drafter_write(const struct cld_drafter *d, const struct cld_image *image,
+                                  const char *path, struct cld_error *err);
 
 #endif

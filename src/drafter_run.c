@@ -1,4 +1,5 @@
-/* drafter_run.c - a drafter at work: weights in and out, one micro-batch forward, loss, backward. */
+/* drafter_run.c - a drafter at work: weights in and out, one micro-batch forward, loss, backward.
+ */
 #include "drafter.h"
 
 #include <stdlib.h>
@@ -25,13 +26,27 @@ enum cld_status cld_drafter_prepare(struct cld_drafter *d, struct cld_error *err
 
 const struct cld_tensor *cld_drafter_master(const struct cld_drafter *d)
 {
+    if (cld_drafter_is_sharded(d))
+        return &d->grads;
     return d->options.train ? &d->master : &d->weights;
+}
+
+enum cld_status cld_drafter_adopt(struct cld_drafter *d, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if (!cld_drafter_is_sharded(d))
+        return CLD_OK;
+    struct cld_tensor own = cld_tensor_cols(&d->grads, d->shard_first, d->shard_n);
+    if ((s = cld_add_tensors(d->q, &d->grads, NULL, &d->weights, err)) ||
+        (d->options.storage != CLD_F32 && (s = cld_add_tensors(d->q, &own, NULL, &d->master, err))))
+        return s;
+    return cld_buf_fill(d->grads.buf, 0, cld_buf_bytes(d->grads.buf), 0, err);
 }
 
 enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
                                   struct cld_error *err)
 {
-    if (d->options.storage == CLD_F32 || !d->options.train)
+    if (d->options.storage == CLD_F32 || !d->options.train || cld_drafter_is_sharded(d))
         return CLD_OK;
     struct cld_tensor master = cld_param_part(&d->master, p);
     return cld_add_tensors(d->q, &master, NULL, &p->weight, err);
@@ -49,6 +64,8 @@ enum cld_status cld_drafter_init(struct cld_drafter *d, uint64_t seed, double st
         if (!s)
             s = cld_drafter_round(d, &d->params[i], err);
     }
+    if (!s)
+        s = cld_drafter_adopt(d, err);
     if (!s && d->options.train)
         s = cld_buf_fill(d->m.buf, 0, cld_buf_bytes(d->m.buf), 0, err);
     if (!s && d->options.train)
@@ -106,15 +123,17 @@ static enum cld_status upload_batch(struct cld_drafter *d, const struct cld_batc
         (s = cld_buf_write(d->labels.buf, 0, b->labels, b->n_supervised * w, err)) ||
         (s = set_mask(d, b, 0, &d->mask_full, err)))
         return s;
-    return d->config.sliding_window ? set_mask(d, b, d->config.sliding_window, &d->mask_sliding, err)
-                                    : CLD_OK;
+    return d->config.sliding_window
+               ? set_mask(d, b, d->config.sliding_window, &d->mask_sliding, err)
+               : CLD_OK;
 }
 
 /* What the attention of one pass over all layers must visit; see cld_drafter_check_tiles. */
 static void expect_tiles(struct cld_drafter *d, bool backward)
 {
     for (size_t i = 0; i < d->config.n_layers; i++) {
-        const struct cld_attention_mask *m = d->config.sliding[i] ? &d->mask_sliding : &d->mask_full;
+        const struct cld_attention_mask *m =
+            d->config.sliding[i] ? &d->mask_sliding : &d->mask_full;
         if (!backward) {
             d->tiles_expected[0] += m->tiles.n_listed;
             continue;

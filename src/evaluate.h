@@ -1,12 +1,19 @@
-/* evaluate.h - teacher-forced evaluation: how long a draft the target would accept on held-out rows,
- * with an anchor at every position p where p and p + 1 are supervised. */
+/* evaluate.h - teacher-forced evaluation: how long a draft the target would accept on held-out
+ * rows, with an anchor at every position p where p and p + 1 are supervised.
+ *
+ * Thread: the owner of the worker's queue. */
 #ifndef CLD_EVALUATE_H
 #define CLD_EVALUATE_H
 
 #include "feed.h"
 #include "worker.h"
 
-/* Runs the held-out set (at most cfg's eval.rows rows) through the worker; *score is overwritten. */
+/* Adds one laid-out micro-batch to *score. */
+enum cld_status cld_evaluate_pass(struct cld_worker *w, const struct cld_batch *b,
+                                  struct cld_score *score, struct cld_error *err);
+
+/* Runs the held-out set (at most cfg's eval.rows rows) through the worker; *score is overwritten.
+ */
 enum cld_status cld_evaluate(struct cld_worker *w, struct cld_feed *f, struct cld_score *score,
                              struct cld_error *err);
 

@@ -31,12 +31,15 @@ static struct plan make_plan(const struct cld_gemm *g)
     return p;
 }
 
+/* Fewer rows may be cut in more parts, so the plan of a largest product is told what any smaller one
+ * may need: with n_tiles small tiles there are at most n_groups_wanted / n_tiles parts of as many. */
 static size_t scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g)
 {
     (void)q;
-    struct plan p = make_plan(g);
-    return p.n_splits < 2 ? 0
-                          : cld_mul(cld_mul3(p.n_splits, p.size.m, p.size.n), sizeof(float));
+    const size_t tile = 64;
+    return cld_gemm_size(g).k / depth_least < 2
+               ? 0
+               : cld_mul(cld_mul3(n_groups_wanted, tile, tile), sizeof(float));
 }
 
 static bool supports(const struct cld_queue *q, const struct cld_gemm *g)

@@ -12,6 +12,7 @@ static cld_cmd_fn *const commands[] = {
     [CLD_CMD_DEVICES] = cld_cmd_devices,
     [CLD_CMD_PLAN] = cld_cmd_plan,
     [CLD_CMD_TRAIN] = cld_cmd_train,
+    [CLD_CMD_STATUS] = cld_cmd_status,
     [CLD_CMD_EVAL] = cld_cmd_eval,
     [CLD_CMD_EXPORT] = cld_cmd_export,
     [CLD_CMD_CHECK_KERNELS] = cld_cmd_check_kernels,

@@ -10,9 +10,11 @@ struct entry {
     char *name;
     size_t n_bytes;
     enum cld_purpose purpose;
-    struct cld_tensor *tensor;       /* or */
-    struct cld_buf **slot;           /* a raw buffer */
-    const struct cld_tensor *whole;  /* a part: takes the buffer of this one */
+    struct cld_tensor *tensor;      /* or */
+    struct cld_buf **slot;          /* a raw buffer */
+    void **host;                    /* with slot: pinned host memory */
+    bool elsewhere;                 /* not in the device's memory */
+    const struct cld_tensor *whole; /* a part: takes the buffer of this one */
 };
 
 struct cld_plan {
@@ -24,8 +26,8 @@ struct cld_plan {
 const char *cld_purpose_name(enum cld_purpose p)
 {
     static const char *const names[CLD_N_PURPOSES] = {
-        "weights",   "frozen",    "optimizer", "gradients", "activations",
-        "temporary", "attention", "loss",      "input"};
+        "weights",   "frozen", "optimizer", "gradients", "activations", "temporary",
+        "attention", "loss",   "input",     "ring",      "staging"};
     return names[p];
 }
 
@@ -101,6 +103,24 @@ void cld_plan_buffer(struct cld_plan *p, struct cld_buf **slot, size_t n_bytes,
     e->purpose = purpose;
 }
 
+void cld_plan_pinned(struct cld_plan *p, struct cld_buf **slot, void **host, size_t n_bytes,
+                     bool counts, enum cld_purpose purpose, const char *fmt, ...)
+{
+    *slot = NULL;
+    *host = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    struct entry *e = add(p, fmt, ap);
+    va_end(ap);
+    if (!e)
+        return;
+    e->slot = slot;
+    e->host = host;
+    e->n_bytes = n_bytes;
+    e->elsewhere = !counts;
+    e->purpose = purpose;
+}
+
 void cld_plan_part(struct cld_plan *p, struct cld_tensor *t, const struct cld_tensor *whole,
                    size_t offset, size_t n_rows, size_t n_cols, const char *fmt, ...)
 {
@@ -108,8 +128,8 @@ void cld_plan_part(struct cld_plan *p, struct cld_tensor *t, const struct cld_te
     va_start(ap, fmt);
     struct entry *e = add(p, fmt, ap);
     va_end(ap);
-    *t = (struct cld_tensor){NULL, whole->type, n_rows, n_cols, n_cols, NULL,
-                             cld_add(whole->offset, offset)};
+    *t = (struct cld_tensor){
+        NULL, whole->type, n_rows, n_cols, n_cols, NULL, cld_add(whole->offset, offset)};
     if (!e)
         return;
     t->name = e->name;
@@ -121,7 +141,17 @@ size_t cld_plan_bytes(const struct cld_plan *p)
 {
     size_t sum = 0;
     for (size_t i = 0; i < p->n; i++)
-        sum = cld_add(sum, p->at[i].n_bytes);
+        if (!p->at[i].elsewhere)
+            sum = cld_add(sum, p->at[i].n_bytes);
+    return sum;
+}
+
+size_t cld_plan_pinned_bytes(const struct cld_plan *p)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < p->n; i++)
+        if (p->at[i].elsewhere)
+            sum = cld_add(sum, p->at[i].n_bytes);
     return sum;
 }
 
@@ -139,7 +169,7 @@ size_t cld_plan_largest(const struct cld_plan *p, const char **name)
     size_t most = 0;
     *name = "";
     for (size_t i = 0; i < p->n; i++)
-        if (p->at[i].n_bytes > most) {
+        if (!p->at[i].elsewhere && p->at[i].n_bytes > most) {
             most = p->at[i].n_bytes;
             *name = p->at[i].name;
         }
@@ -162,10 +192,11 @@ enum cld_status cld_plan_check(const struct cld_plan *p, const char *who, size_t
         return cld_fail(err, CLD_E_MEMORY, "look at lengths, rows and anchors",
                         "%s: the planned sizes overflow", who);
     if (largest > max_buffer_bytes)
-        return cld_fail(err, CLD_E_MEMORY,
-                        "use smaller micro-batches, or memory.max_buffer_gib if the device takes more",
-                        "%s: buffer '%s' needs %.3f GiB, the device allows %.3f GiB in one buffer",
-                        who, name, (double)largest / gib, (double)max_buffer_bytes / gib);
+        return cld_fail(
+            err, CLD_E_MEMORY,
+            "use smaller micro-batches, or memory.max_buffer_gib if the device takes more",
+            "%s: buffer '%s' needs %.3f GiB, the device allows %.3f GiB in one buffer", who, name,
+            (double)largest / gib, (double)max_buffer_bytes / gib);
     if (sum > budget_bytes)
         return cld_fail(err, CLD_E_MEMORY, "see `cldraft plan` for each buffer and what would fit",
                         "%s: needs %.3f GiB (largest '%s', %.3f GiB) of a budget of %.3f GiB", who,
@@ -185,6 +216,9 @@ void cld_plan_print(const struct cld_plan *p, const char *who, size_t budget_byt
     size_t sum = cld_plan_bytes(p);
     fprintf(to, "  %-11s %14zu  bytes = %.3f GiB of a budget of %.3f GiB\n", "all", sum,
             (double)sum / gib, (double)budget_bytes / gib);
+    if (cld_plan_pinned_bytes(p))
+        fprintf(to, "  %-11s %14zu  bytes of pinned host memory besides\n", "host",
+                cld_plan_pinned_bytes(p));
 }
 
 enum cld_status cld_plan_create(struct cld_plan *p, struct cld_queue *q, struct cld_error *err)
@@ -197,7 +231,8 @@ enum cld_status cld_plan_create(struct cld_plan *p, struct cld_queue *q, struct 
             e->tensor->buf = e->whole->buf;
             continue;
         }
-        if ((s = cld_buf_create(q, e->name, e->n_bytes, &b, err)))
+        if ((s = e->host ? cld_buf_pinned(q, e->name, e->n_bytes, &b, e->host, err)
+                         : cld_buf_create(q, e->name, e->n_bytes, &b, err)))
             return s;
         if (e->tensor)
             e->tensor->buf = b;

@@ -89,6 +89,14 @@ enum cld_status cld_buf_view(struct cld_buf *parent, const char *name, size_t of
                              size_t n_bytes, struct cld_buf **out, struct cld_error *err);
 size_t cld_buf_align(const struct cld_queue *q);
 
+/* Host memory that the device reads and writes at full speed: page-locked and mapped for as long as
+ * the buffer exists, zeroed. *host is plain memory: any thread may use it, with a lock or a hand-over
+ * of its own, until the queue's owner frees the buffer. It counts in the ledger where the device's
+ * memory is the host's (CPU devices). Kernels and copies must not name the buffer itself; transfers
+ * take *host as their host side. */
+enum cld_status cld_buf_pinned(struct cld_queue *q, const char *name, size_t n_bytes,
+                               struct cld_buf **out, void **host, struct cld_error *err);
+
 void cld_buf_free(struct cld_buf *b); /* NULL is fine */
 size_t cld_buf_bytes(const struct cld_buf *b);
 const char *cld_buf_name(const struct cld_buf *b);

@@ -15,6 +15,8 @@ struct cld_buf {
     struct cld_buf *next, *prev;
     cl_mem mem;
     size_t n_bytes;
+    size_t ledger_bytes; /* what it adds to held_bytes */
+    void *host;          /* pinned: where it is mapped */
     char name[64];
 };
 

@@ -33,8 +33,8 @@ static enum cld_status keep_old_run(const char *dir, struct cld_error *err)
         }
         int failed = rename(dir, aside) ? errno : 0;
         if (failed)
-            cld_fail(err, CLD_E_IO, "choose another run.dir", "%s: cannot set the old run aside: %s",
-                     dir, strerror(failed));
+            cld_fail(err, CLD_E_IO, "choose another run.dir",
+                     "%s: cannot set the old run aside: %s", dir, strerror(failed));
         else
             cld_info("%s held a run: it is kept as %s", dir, aside);
         free(aside);
@@ -73,23 +73,31 @@ done:
     return s;
 }
 
-enum cld_status cld_run_dir_write_devices(const char *dir, const struct cld_worker *w,
+static json_t *describe(const struct cld_worker_facts *f)
+{
+    const struct cld_device_info *d = &f->device;
+    return json_pack("{s:s, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, "
+                     "s:I, s:I, s:I, "
+                     "s:f}",
+                     "worker", f->name, "device", (int)d->index, "part", (int)d->part, "parts",
+                     (int)d->n_parts, "name", d->name, "platform", d->platform, "driver", d->driver,
+                     "version", d->version, "storage", f->storage == CLD_BF16 ? "bf16" : "fp32",
+                     "attention", f->attention, "gemm", f->gemm, "program", f->program,
+                     "planned_bytes", (json_int_t)f->planned_bytes, "pinned_bytes",
+                     (json_int_t)f->pinned_bytes, "held_bytes", (json_int_t)f->held_bytes,
+                     "budget_bytes", (json_int_t)f->budget_bytes, "programs_built",
+                     (json_int_t)f->counts.n_builds, "programs_cached",
+                     (json_int_t)f->counts.n_cached, "build_ms", f->counts.build_ms);
+}
+
+enum cld_status cld_run_dir_write_devices(const char *dir, const struct cld_pipeline *p, size_t n,
                                           struct cld_error *err)
 {
-    const struct cld_device_info *d = &w->device;
-    struct cld_queue_counts n = cld_queue_counts(w->q);
-    json_t *o = json_pack(
-        "{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f}", "worker",
-        cld_queue_name(w->q), "device", (int)d->index, "name", d->name, "platform", d->platform,
-        "driver", d->driver, "version", d->version, "storage",
-        w->drafter.options.storage == CLD_BF16 ? "bf16" : "fp32", "attention",
-        w->drafter.attention.variant, "gemm", cld_gemm_backend_name(w->q, w->drafter.gemm),
-        "program", cld_queue_program_origin(w->q), "planned_bytes",
-        (json_int_t)cld_plan_bytes(w->plan), "held_bytes", (json_int_t)cld_queue_held_bytes(w->q),
-        "budget_bytes", (json_int_t)w->budget_bytes, "programs_built", (json_int_t)n.n_builds,
-        "programs_cached", (json_int_t)n.n_cached, "build_ms", n.build_ms);
-    json_t *list = json_pack("[o]", o);
-    char *text = list ? json_dumps(list, JSON_INDENT(2)) : NULL;
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (size_t i = 0; i < n && ok; i++)
+        ok = !json_array_append_new(list, describe(cld_pipeline_facts(p, i)));
+    char *text = ok ? json_dumps(list, JSON_INDENT(2)) : NULL;
     enum cld_status s = text ? write_text(dir, "devices.json", text, err)
                              : cld_fail(err, CLD_E_MEMORY, "", "no host memory for devices.json");
     free(text);

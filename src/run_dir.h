@@ -1,17 +1,19 @@
 /* run_dir.h - the directory of a run: config.resolved.ini, devices.json, metrics.jsonl, log.txt,
- * checkpoints/. Main thread. */
+ * status.json
+ * (board.h), checkpoints/. Main thread. */
 #ifndef CLD_RUN_DIR_H
 #define CLD_RUN_DIR_H
 
 #include "config.h"
-#include "worker.h"
+#include "pipeline.h"
 
 /* Makes it ready for a run that begins (or goes on, with `resumed`). A run that is already there is
  * kept under DIR.1, DIR.2, ... and said so; nothing of it is lost. Opens log.txt. CLD_E_IO. */
-enum cld_status cld_run_dir_begin(const struct cld_config *cfg, bool resumed, struct cld_error *err);
+enum cld_status cld_run_dir_begin(const struct cld_config *cfg, bool resumed,
+                                  struct cld_error *err);
 
-/* Writes devices.json: the worker's device, kernels chosen, memory planned. */
-enum cld_status cld_run_dir_write_devices(const char *dir, const struct cld_worker *w,
+/* Writes devices.json: of each of n workers its device, kernels chosen, memory planned. */
+enum cld_status cld_run_dir_write_devices(const char *dir, const struct cld_pipeline *p, size_t n,
                                           struct cld_error *err);
 
 #endif

@@ -129,14 +129,8 @@ enum cld_status cld_setup_same_taps(const struct cld_setup *s, const int *taps, 
     return CLD_OK;
 }
 
-enum cld_status cld_setup_device(const struct cld_config *cfg, const char **spec,
-                                 struct cld_error *err)
+const char *cld_setup_device(const struct cld_config *cfg)
 {
     const struct cld_text_list *t = &cfg->devices.targets, *d = &cfg->devices.drafters;
-    *spec = d->n ? d->v[0] : t->n ? t->v[0] : NULL;
-    if (t->n > 1 || d->n > 1 || (t->n && d->n && strcmp(t->v[0], d->v[0])))
-        return cld_fail(err, CLD_E_USAGE, "name one device, or none for the default",
-                        "devices.targets and devices.drafters name more than one device; a run uses "
-                        "one");
-    return CLD_OK;
+    return d->n ? d->v[0] : t->n ? t->v[0] : NULL;
 }

@@ -23,24 +23,32 @@ static enum cld_status end_part(struct cld_step *t, enum cld_step_part part, dou
     return s;
 }
 
-/* Forward, loss and backward of one pass. */
+enum cld_status cld_step_pass(struct cld_step *t, const struct cld_batch *b, double inv_sum_weight,
+                              struct cld_step_result *r, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_drafter *d = &t->w->drafter;
+    double begun = cld_clock_ms();
+    r->n_tokens += b->n_ctx;
+    if ((s = cld_worker_features(t->w, b, err)) ||
+        (s = end_part(t, CLD_STEP_TARGET, &begun, r, err)) ||
+        (s = cld_drafter_forward(d, b, err)) ||
+        (s = end_part(t, CLD_STEP_FORWARD, &begun, r, err)) ||
+        (s = cld_drafter_loss(d, b, inv_sum_weight, true, &r->score, err)) ||
+        (s = end_part(t, CLD_STEP_LOSS, &begun, r, err)) || (s = cld_drafter_backward(d, b, err)))
+        return s;
+    return end_part(t, CLD_STEP_BACKWARD, &begun, r, err);
+}
+
+/* The same for n documents, laid out first. */
 static enum cld_status run_pass(struct cld_step *t, size_t n, double inv_sum_weight,
                                 struct cld_step_result *r, struct cld_error *err)
 {
-    struct cld_drafter *d = &t->w->drafter;
     double begun = cld_clock_ms();
     enum cld_status s = cld_batch_build(&t->batch, t->pass, n, &t->w->setup->rules, false, err);
-    r->n_tokens += t->batch.n_ctx;
-    if (s || (s = end_part(t, CLD_STEP_BATCH, &begun, r, err)) ||
-        (s = cld_worker_features(t->w, &t->batch, err)) ||
-        (s = end_part(t, CLD_STEP_TARGET, &begun, r, err)) ||
-        (s = cld_drafter_forward(d, &t->batch, err)) ||
-        (s = end_part(t, CLD_STEP_FORWARD, &begun, r, err)) ||
-        (s = cld_drafter_loss(d, &t->batch, inv_sum_weight, true, &r->score, err)) ||
-        (s = end_part(t, CLD_STEP_LOSS, &begun, r, err)) ||
-        (s = cld_drafter_backward(d, &t->batch, err)))
+    if (s || (s = end_part(t, CLD_STEP_BATCH, &begun, r, err)))
         return s;
-    return end_part(t, CLD_STEP_BACKWARD, &begun, r, err);
+    return cld_step_pass(t, &t->batch, inv_sum_weight, r, err);
 }
 
 static enum cld_status room_for(struct cld_step *t, size_t n, struct cld_error *err)

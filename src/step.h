@@ -9,10 +9,10 @@
 
 /* Parts of a step, in their order in a pass; the optimizer comes once, after the last pass. */
 enum cld_step_part {
-    CLD_STEP_BATCH,     /* documents laid out on the host */
-    CLD_STEP_TARGET,    /* features of their tokens */
+    CLD_STEP_BATCH,  /* documents laid out on the host */
+    CLD_STEP_TARGET, /* features of their tokens */
     CLD_STEP_FORWARD,
-    CLD_STEP_LOSS,      /* head, cross-entropy, its gradient */
+    CLD_STEP_LOSS, /* head, cross-entropy, its gradient */
     CLD_STEP_BACKWARD,
     CLD_STEP_OPTIMIZER, /* norm of the gradient, clipping, AdamW */
     CLD_N_STEP_PARTS
@@ -37,6 +37,11 @@ struct cld_step_result {
     size_t n_tokens; /* of context */
     bool skipped;    /* the gradient was not finite: nothing was updated */
 };
+
+/* Target (where the worker runs it), forward, loss and backward of one laid-out micro-batch; adds
+ * to *r. The batch is not needed after the call. */
+enum cld_status cld_step_pass(struct cld_step *t, const struct cld_batch *b, double inv_sum_weight,
+                              struct cld_step_result *r, struct cld_error *err);
 
 /* Runs the documents in as many passes as the plan asks for. update: count of updates, from 1. */
 enum cld_status cld_step_run(struct cld_step *t, const struct cld_document *docs, size_t n_docs,

@@ -60,7 +60,7 @@ static void plan_weights(struct cld_target *t, struct cld_plan *plan)
                     "model.embed_tokens.weight");
     if (c->tied)
         cld_plan_part(plan, &t->head, &t->embed, 0, c->vocab, c->hidden, "lm_head.weight (tied)");
-    else
+    else if (!t->options.no_head || t->options.logits)
         cld_plan_tensor(plan, &t->head, s, c->vocab, c->hidden, CLD_FOR_FROZEN, "lm_head.weight");
     for (size_t i = 0; i < t->n_layers; i++)
         plan_layer(t, i, plan);
@@ -229,7 +229,8 @@ void cld_target_free(struct cld_target *t)
 
 /* --- weights ---------------------------------------------------------------------------------- */
 
-/* Calls fn for each weight tensor that this target has. */
+/* Calls fn for each weight tensor that this target has, and for an untied head that is not there
+ * (without a name): generated weights count tensors. */
 static enum cld_status each_weight(struct cld_target *t,
                                    enum cld_status (*fn)(struct cld_target *t,
                                                          struct cld_tensor *w, void *arg,
@@ -252,7 +253,7 @@ static enum cld_status load_weight(struct cld_target *t, struct cld_tensor *w, v
                                    struct cld_error *err)
 {
     (void)t;
-    return cld_tensor_load(arg, w->name, w, err);
+    return w->name ? cld_tensor_load(arg, w->name, w, err) : CLD_OK;
 }
 
 /* A bias or norm in the file that the configuration does not announce would be ignored in silence. */
@@ -307,6 +308,10 @@ static enum cld_status random_weight(struct cld_target *t, struct cld_tensor *w,
                                      struct cld_error *err)
 {
     uint64_t *state = arg; /* seed, stream */
+    if (!w->name) {
+        state[1]++;
+        return CLD_OK;
+    }
     if (w->n_rows == 1)
         return cld_fill(t->q, w, strstr(w->name, "bias") ? 0.0f : 1.0f, err);
     return cld_fill_normal(t->q, w, state[0], state[1]++, (float)(1.0 / sqrt((double)w->n_cols)),

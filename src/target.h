@@ -20,6 +20,7 @@ struct cld_target_options {
     const int *taps;        /* [n_taps], borrowed until _describe returns */
     size_t n_taps;
     bool logits;            /* the head and the final norm run too */
+    bool no_head;           /* nobody borrows the head: an untied one is not there */
     bool given_taps;        /* no layer exists: others fill `taps`; embedding and head are there */
 };
 
@@ -49,7 +50,7 @@ struct cld_target {
     enum cld_gemm_backend gemm;
 };
 
-/* Declares tensors in `plan` and writes the list. The embedding and the head always exist: a drafter
+/* Declares tensors in `plan` and writes the list. The embedding and, but for no_head, the head exist: a drafter
  * borrows them. Free with cld_target_free (host memory only). */
 enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model_config *config,
                                     const struct cld_target_options *options, struct cld_queue *q,

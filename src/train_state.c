@@ -42,17 +42,24 @@ static char **text_at(struct cld_train_state *st, size_t i)
     return (char **)(void *)((char *)st + texts[i].at);
 }
 
+void cld_train_state_drop_facts(struct cld_train_state *st)
+{
+    for (size_t i = 0; i < st->n_facts; i++) {
+        free(st->facts[i].key);
+        free(st->facts[i].value);
+    }
+    free(st->facts);
+    st->facts = NULL;
+    st->n_facts = 0;
+}
+
 void cld_train_state_free(struct cld_train_state *st)
 {
     if (!st)
         return;
     for (size_t i = 0; i < N_TEXTS; i++)
         free(*text_at(st, i));
-    for (size_t i = 0; i < st->n_facts; i++) {
-        free(st->facts[i].key);
-        free(st->facts[i].value);
-    }
-    free(st->facts);
+    cld_train_state_drop_facts(st);
     memset(st, 0, sizeof *st);
 }
 

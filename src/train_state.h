@@ -37,6 +37,7 @@ void cld_train_state_free(struct cld_train_state *st);
 /* Appends a copy of a fact. CLD_E_MEMORY only. */
 enum cld_status cld_train_state_fact(struct cld_train_state *st, const char *key, const char *value,
                                      struct cld_error *err);
+void cld_train_state_drop_facts(struct cld_train_state *st);
 /* The value of a fact, or NULL. */
 const char *cld_train_state_find(const struct cld_train_state *st, const char *key);
 

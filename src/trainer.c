@@ -5,17 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "board.h"
 #include "checkpoint.h"
 #include "clock.h"
-#include "evaluate.h"
+#include "deal.h"
 #include "file.h"
 #include "log.h"
 #include "metrics.h"
+#include "pipeline.h"
 #include "progress.h"
 #include "run_dir.h"
 #include "schedule.h"
 #include "signals.h"
-#include "step.h"
 
 /* So many steps in a row without a finite gradient end the run: skipping for ever hides a fault. */
 static const int64_t max_skips_in_a_row = 10;
@@ -25,38 +26,65 @@ struct trainer {
     struct cld_setup setup;
     struct cld_feed *feed;
     struct cld_devices *devices;
-    struct cld_worker w;
-    struct cld_drafter_file file; /* config.json of checkpoints */
+    struct cld_crew crew;
+    struct cld_pipeline *pipeline;
+    struct cld_board *board;
+    struct cld_worker_facts *ends; /* [n_workers], after the pipeline was closed */
+    struct cld_drafter_file file;  /* config.json of checkpoints */
     struct cld_train_state state;
     struct cld_metrics *metrics;
     struct cld_progress progress;
     char *checkpoints, *resumed; /* directories */
-    struct cld_step step;
     int64_t skips_in_a_row, saved_step;
 };
 
 /* What one step gave. */
 struct step_result {
     struct cld_step_result got;
-    double learning_rate, step_ms, feed_ms;
+    struct cld_pipeline_waits waits;
+    double learning_rate, step_ms;
 };
 
 /* --- beginning -------------------------------------------------------------------------------- */
 
+static size_t n_workers(const struct trainer *t)
+{
+    return t->crew.n_targets + t->crew.n_drafters;
+}
+
+/* Facts of the first drafter, which stand for the run in metrics. */
+static const struct cld_worker_facts *first_drafter(const struct trainer *t)
+{
+    return cld_pipeline_facts(t->pipeline, t->crew.n_targets);
+}
+
+static enum cld_status note_worker(struct trainer *t, const struct cld_worker_facts *f,
+                                   struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct {
+        const char *key, *value;
+    } facts[] = {{"device", f->device.name},
+                 {"platform", f->device.platform},
+                 {"driver", f->device.driver},
+                 {"attention", f->attention},
+                 {"gemm", f->gemm},
+                 {"program", f->program}};
+    for (size_t i = 0; i < sizeof facts / sizeof *facts && !s; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "%s%s%s", n_workers(t) > 1 ? f->name : "",
+                 n_workers(t) > 1 ? " " : "", facts[i].key);
+        s = cld_train_state_fact(&t->state, key, facts[i].value, err);
+    }
+    return s;
+}
+
 static enum cld_status note_facts(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    const struct cld_device_info *d = &t->w.device;
-    const struct {
-        const char *key, *value;
-    } facts[] = {{"device", d->name},
-                 {"platform", d->platform},
-                 {"driver", d->driver},
-                 {"attention", t->w.drafter.attention.variant},
-                 {"gemm", cld_gemm_backend_name(t->w.q, t->w.drafter.gemm)},
-                 {"program", cld_queue_program_origin(t->w.q)}};
-    for (size_t i = 0; i < sizeof facts / sizeof *facts && !s; i++)
-        s = cld_train_state_fact(&t->state, facts[i].key, facts[i].value, err);
+    cld_train_state_drop_facts(&t->state); /* a resumed run may have other workers */
+    for (size_t i = 0; i < n_workers(t) && !s; i++)
+        s = note_worker(t, cld_pipeline_facts(t->pipeline, i), err);
     return s;
 }
 
@@ -94,9 +122,9 @@ static enum cld_status begin_state(struct trainer *t, const char *resume, struct
     char *text = NULL;
     t->state.best_step = -1;
     t->state.seed = t->cfg->run.seed;
-    if (resume && ((s = cld_checkpoint_find(resume, true, &t->resumed, err)) ||
-                   (s = cld_checkpoint_state(t->resumed, &t->state, err)) ||
-                   (s = check_resumed(t, err))))
+    if (resume &&
+        ((s = cld_checkpoint_find(resume, true, &t->resumed, err)) ||
+         (s = cld_checkpoint_state(t->resumed, &t->state, err)) || (s = check_resumed(t, err))))
         return s;
     if (!(s = cld_config_text(t->cfg, &text, err)) &&
         !(s = copy_text(&t->state.config, text, err)) &&
@@ -113,55 +141,76 @@ static enum cld_status begin_weights(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_drafter_file there;
-    const char *init = t->cfg->drafter.init;
-    if (t->resumed) {
+    const char *init = t->resumed ? NULL : t->cfg->drafter.init;
+    if (t->resumed)
         cld_info("resuming from %s at step %lld", t->resumed, (long long)t->state.step);
-        return cld_checkpoint_load(t->resumed, &t->w.drafter, err);
-    }
-    if ((s = cld_drafter_init(&t->w.drafter, (uint64_t)t->cfg->run.seed, t->cfg->drafter.init_std,
-                              err)) ||
-        !init)
+    if (init && ((s = cld_drafter_config_read(init, &there, err)) ||
+                 (s = cld_drafter_config_same(&t->setup.drafter, &there.config, init, err)) ||
+                 (s = cld_setup_same_taps(&t->setup, there.taps, init, err))))
         return s;
-    if ((s = cld_drafter_config_read(init, &there, err)) ||
-        (s = cld_drafter_config_same(&t->setup.drafter, &there.config, init, err)) ||
-        (s = cld_setup_same_taps(&t->setup, there.taps, init, err)))
-        return s;
-    cld_info("starting from the drafter %s", init);
-    return cld_drafter_load(&t->w.drafter, init, err);
+    if (init)
+        cld_info("starting from the drafter %s", init);
+    return cld_pipeline_begin(t->pipeline, t->resumed, init, err);
 }
 
-static enum cld_status open_worker(struct trainer *t, struct cld_error *err)
+/* Who works where, and that it fits: nothing is allocated yet. */
+static enum cld_status plan(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    const char *spec = NULL;
-    struct cld_device_info device;
-    struct cld_worker_options options = {
-        .name = "trainer", .train = true, .n_rows = t->cfg->train.micro_rows};
-    if ((s = cld_setup_device(t->cfg, &spec, err)) || (s = cld_devices_open(&t->devices, err)) ||
-        (s = cld_devices_pick(t->devices, spec, &device, err)))
+    if ((s = cld_devices_open(&t->devices, err)) ||
+        (s = cld_crew_make(&t->crew, t->cfg, t->devices, err)) ||
+        (s = cld_crew_plan(&t->crew, t->cfg, &t->setup, NULL, err)))
         return s;
-    cld_info("device %zu: %s (%s, driver %s)", device.index, device.name, device.platform,
-             device.driver);
-    if ((s = cld_worker_plan(&t->w, t->cfg, &t->setup, &device, &options, err)) ||
-        (s = cld_worker_check(&t->w, err)))
-        return s;
-    cld_info("memory: %.3f GiB planned of %.3f GiB; attention: %s; products: %s",
-             (double)cld_plan_bytes(t->w.plan) / 0x1p30, (double)t->w.budget_bytes / 0x1p30,
-             t->w.drafter.attention.variant, cld_gemm_backend_name(t->w.q, t->w.drafter.gemm));
+    for (size_t i = 0; i < n_workers(t); i++) {
+        const struct cld_crew_member *m = &t->crew.at[i];
+        char part[48] = "";
+        if (m->device.n_parts > 1)
+            snprintf(part, sizeof part, ", part %zu of %zu", m->device.part, m->device.n_parts);
+        cld_info("%s: device %zu: %s%s (%s, driver %s); %.3f GiB planned", m->name, m->device.index,
+                 m->device.name, part, m->device.platform, m->device.driver,
+                 (double)m->planned_bytes / 0x1p30);
+    }
     return CLD_OK;
 }
 
-static enum cld_status warm_up(struct trainer *t, struct cld_error *err)
+/* Before the directory of a run that is still going is set aside. */
+static enum cld_status refuse_living(const struct trainer *t, struct cld_error *err)
 {
-    double begun = cld_clock_ms();
-    enum cld_status s = cld_worker_warm_up(&t->w, err);
-    struct cld_queue_counts n = cld_queue_counts(t->w.q);
-    const char *cache = cld_queue_cache_dir(t->w.q);
-    if (!s)
-        cld_info("warmed up in %.1f s: %zu programs from source and %zu from the cache (%s) in "
-                 "%.1f s, %zu kernels",
-                 (cld_clock_ms() - begun) * 1e-3, n.n_builds, n.n_cached,
-                 cache ? cache : t->w.no_cache, n.build_ms * 1e-3, n.n_kernels);
+    if (!cld_board_alive(t->cfg->run.dir))
+        return CLD_OK;
+    return cld_fail(err, CLD_E_USAGE, "wait for it, or choose another run.dir",
+                    "%s: another run is alive in this directory", t->cfg->run.dir);
+}
+
+static enum cld_status open_board(struct trainer *t, struct cld_error *err)
+{
+    size_t n = n_workers(t);
+    const char **names = calloc(n, sizeof *names), **devices = calloc(n, sizeof *devices);
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < n && names && devices; i++) {
+        names[i] = t->crew.at[i].name;
+        devices[i] = t->crew.at[i].device.name;
+    }
+    s = names && devices ? cld_board_open(t->cfg->run.dir, t->cfg->train.steps, n, names, devices,
+                                          &t->board, err)
+                         : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the status");
+    free(names);
+    free(devices);
+    return s;
+}
+
+static enum cld_status start_workers(struct trainer *t, struct cld_error *err)
+{
+    enum cld_status s = cld_pipeline_open(t->cfg, &t->setup, &t->crew, t->feed, t->board,
+                                          (size_t)t->state.step, &t->pipeline, err);
+    for (size_t i = 0; i < n_workers(t) && !s; i++) {
+        const struct cld_worker_facts *f = cld_pipeline_facts(t->pipeline, i);
+        cld_info(
+            "%s: %.3f GiB held of a budget of %.3f GiB; attention: %s; products: %s; programs: "
+            "%s",
+            f->name, (double)f->held_bytes / 0x1p30, (double)f->budget_bytes / 0x1p30, f->attention,
+            f->gemm, f->program);
+    }
     return s;
 }
 
@@ -176,13 +225,14 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
     else if (!(s = cld_feed_open(t->cfg, &t->feed, err)) &&
              !(s = cld_feed_mask_token(t->feed, &mask_token, err)) &&
              !(s = cld_setup_read(t->cfg, mask_token, &t->setup, err)) &&
-             !(s = begin_state(t, resume, err)) && !(s = open_worker(t, err)) &&
+             !(s = begin_state(t, resume, err)) && !(s = plan(t, err)) &&
              !(s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) &&
+             !(s = refuse_living(t, err)) &&
              !(s = cld_run_dir_begin(t->cfg, resume != NULL, err)) &&
              !(s = cld_metrics_open(path, resume ? t->state.step : -1, &t->metrics, err)) &&
-             !(s = cld_worker_create(&t->w, err)) && !(s = warm_up(t, err)) &&
+             !(s = open_board(t, err)) && !(s = start_workers(t, err)) &&
              !(s = begin_weights(t, err)) && !(s = note_facts(t, err)))
-        s = cld_run_dir_write_devices(t->cfg->run.dir, &t->w, err);
+        s = cld_run_dir_write_devices(t->cfg->run.dir, t->pipeline, n_workers(t), err);
     cld_drafter_file_make(&t->file, &t->setup.drafter, t->setup.taps, &t->setup.target,
                           t->cfg->drafter.init_std);
     free(path);
@@ -193,19 +243,14 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
 
 static enum cld_status run_step(struct trainer *t, struct step_result *r, struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
-    const struct cld_document *docs = NULL;
-    size_t n_docs = 0;
     double begun = cld_clock_ms();
-    if ((s = cld_feed_step(t->feed, (size_t)t->state.step, &docs, &n_docs, err)))
-        return s;
-    r->feed_ms = cld_clock_ms() - begun;
     r->learning_rate = cld_learning_rate(t->cfg, (size_t)t->state.step);
     /* Adam's count of updates leaves out the skipped ones. */
     size_t update = (size_t)(t->state.step - t->state.n_skipped_steps) + 1;
-    if ((s = cld_step_run(&t->step, docs, n_docs, r->learning_rate, update, &r->got, err)))
+    enum cld_status s =
+        cld_pipeline_step(t->pipeline, r->learning_rate, update, &r->got, &r->waits, err);
+    if (s)
         return s;
-    r->feed_ms += r->got.part_ms[CLD_STEP_BATCH];
     r->step_ms = cld_clock_ms() - begun;
     t->state.step++;
     t->state.n_rows += (int64_t)t->cfg->train.batch_rows;
@@ -241,9 +286,29 @@ static void write_positions(struct cld_metrics *m, const char *prefix, const str
         char key[48];
         snprintf(key, sizeof key, "%saccuracy_%zu", prefix, o);
         cld_metrics_number(m, key,
-                           s->position_n[o]
-                               ? (double)s->position_hits[o] / (double)s->position_n[o]
-                               : NAN);
+                           s->position_n[o] ? (double)s->position_hits[o] / (double)s->position_n[o]
+                                            : NAN);
+    }
+}
+
+/* Waits: means over each side's workers, and each one's own where there are several. */
+static void write_waits(struct trainer *t, const struct cld_pipeline_waits *w)
+{
+    struct cld_metrics *m = t->metrics;
+    cld_metrics_number(m, "data_wait_ms", w->data_ms);
+    if (!w->each_ms)
+        return;
+    cld_metrics_number(m, "wait_slot_ms", w->slot_ms);
+    cld_metrics_number(m, "wait_features_ms", w->features_ms);
+    cld_metrics_number(m, "ring_fill", w->ring_fill);
+    for (size_t i = 0; i < n_workers(t); i++) {
+        bool is_target = i < t->crew.n_targets;
+        size_t n = is_target ? t->crew.n_targets : t->crew.n_drafters;
+        char key[48];
+        snprintf(key, sizeof key, "wait_%s_ms_%zu", is_target ? "slot" : "features",
+                 is_target ? i : i - t->crew.n_targets);
+        if (n > 1)
+            cld_metrics_number(m, key, w->each_ms[i]);
     }
 }
 
@@ -268,11 +333,12 @@ static enum cld_status write_step(struct trainer *t, const struct step_result *r
     cld_metrics_whole(m, "supervised_tokens", (int64_t)r->got.score.n_supervised);
     cld_metrics_whole(m, "skipped", r->got.skipped);
     write_positions(m, "", &r->got.score, t->setup.drafter.block_size);
-    cld_metrics_text(m, "attention", t->w.drafter.attention.variant);
+    cld_metrics_text(m, "attention", first_drafter(t)->attention);
     cld_metrics_number(m, "context_tokens_per_s", line.tokens_per_s);
     cld_metrics_number(m, "step_ms", r->step_ms);
-    cld_metrics_number(m, "data_wait_ms", r->feed_ms);
+    write_waits(t, &r->waits);
     cld_progress_step(&t->progress, &line);
+    cld_board_step(t->board, t->state.step, line.loss, line.accepted, line.tokens_per_s);
     return cld_metrics_end(m, err);
 }
 
@@ -280,9 +346,8 @@ static enum cld_status evaluate(struct trainer *t, struct cld_error *err)
 {
     struct cld_score score;
     double begun = cld_clock_ms();
-    if (!cld_feed_n_heldout(t->feed))
-        return CLD_OK;
-    enum cld_status s = cld_evaluate(&t->w, t->feed, &score, err);
+    cld_board_run(t->board, CLD_RUN_EVALUATING);
+    enum cld_status s = cld_pipeline_evaluate(t->pipeline, &score, err);
     if (s)
         return s;
     double accepted = cld_score_accepted(&score);
@@ -290,6 +355,8 @@ static enum cld_status evaluate(struct trainer *t, struct cld_error *err)
         t->state.best_accepted = accepted;
         t->state.best_step = t->state.step;
     }
+    cld_board_heldout(t->board, t->state.step, cld_score_loss(&score), accepted);
+    cld_board_run(t->board, CLD_RUN_TRAINING);
     cld_metrics_begin(t->metrics, t->state.step);
     cld_metrics_number(t->metrics, "heldout_loss", cld_score_loss(&score));
     cld_metrics_number(t->metrics, "heldout_accuracy", cld_score_accuracy(&score));
@@ -308,12 +375,14 @@ static enum cld_status save(struct trainer *t, struct cld_error *err)
     enum cld_status s = CLD_OK;
     if (t->saved_step == t->state.step)
         return CLD_OK;
+    cld_board_run(t->board, CLD_RUN_SAVING);
     /* Lines up to this step are on the disk before the checkpoint that promises them. */
     if ((s = cld_metrics_sync(t->metrics, err)) ||
-        (s = cld_checkpoint_save(t->checkpoints, &t->w.drafter, &t->file, &t->state,
-                                 t->cfg->train.keep, err)))
+        (s = cld_pipeline_save(t->pipeline, t->checkpoints, &t->file, &t->state, t->cfg->train.keep,
+                               err)))
         return s;
     t->saved_step = t->state.step;
+    cld_board_run(t->board, CLD_RUN_TRAINING);
     cld_debug("checkpoint %s/step-%lld", t->checkpoints, (long long)t->state.step);
     return CLD_OK;
 }
@@ -327,6 +396,8 @@ static enum cld_status train(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     int64_t n_steps = (int64_t)t->cfg->train.steps;
+    cld_board_run(t->board, CLD_RUN_TRAINING);
+    cld_board_step(t->board, t->state.step, NAN, NAN, NAN); /* where a resumed run begins */
     cld_progress_begin(&t->progress, (size_t)t->state.step, t->cfg->train.steps, t->cfg->log.every);
     while (t->state.step < n_steps) {
         struct step_result r;
@@ -341,26 +412,44 @@ static enum cld_status train(struct trainer *t, struct cld_error *err)
                             (long long)t->state.step, t->checkpoints, (long long)t->state.step);
         }
         bool last = t->state.step == n_steps;
-        if ((s = cld_drafter_check_tiles(&t->w.drafter, err)) ||
-            ((last || due(t, t->cfg->train.evaluate_every)) && (s = evaluate(t, err))) ||
+        if ((cld_deal_evaluates(t->cfg, t->feed, (size_t)t->state.step) &&
+             (s = evaluate(t, err))) ||
             ((last || due(t, t->cfg->train.checkpoint_every)) && (s = save(t, err))))
             return s;
     }
     return CLD_OK;
 }
 
-static void summarise(const struct trainer *t, double begun_ms)
+/* After the workers are gone. */
+static void summarise(const struct trainer *t, const char *balance, double begun_ms)
 {
-    struct cld_queue_counts n = cld_queue_counts(t->w.q);
-    cld_info("%lld steps, %lld context tokens, %lld supervised; %.1f s; peak device memory %.3f GiB; "
-             "%zu programs built and %zu loaded, all before the first step; checkpoint %s/step-%lld",
+    size_t n_programs = 0;
+    for (size_t i = 0; i < n_workers(t); i++)
+        n_programs += t->ends[i].counts.n_builds + t->ends[i].counts.n_cached;
+    cld_info("%lld steps, %lld context tokens, %lld supervised; %.1f s; all %zu programs built and "
+             "all buffers created before the first step; checkpoint %s/step-%lld",
              (long long)t->state.step, (long long)t->state.n_context_tokens,
              (long long)t->state.n_supervised_tokens, (cld_clock_ms() - begun_ms) * 1e-3,
-             (double)cld_queue_peak_bytes(t->w.q) / 0x1p30, n.n_builds, n.n_cached, t->checkpoints,
-             (long long)t->state.step);
+             n_programs, t->checkpoints, (long long)t->state.step);
+    for (size_t i = 0; i < n_workers(t); i++)
+        cld_info("%s: peak device memory %.3f GiB", t->ends[i].name,
+                 (double)t->ends[i].peak_bytes / 0x1p30);
+    if (balance[0])
+        cld_info("%s", balance);
     if (t->state.best_step >= 0)
         cld_info("best held-out accepted length %.4f at step %lld", t->state.best_accepted,
                  (long long)t->state.best_step);
+}
+
+/* Ends the workers; their failure counts if nothing failed before. */
+static enum cld_status stop_workers(struct trainer *t, struct cld_error *err)
+{
+    t->ends = calloc(n_workers(t) + 1, sizeof *t->ends);
+    enum cld_status s = cld_pipeline_close(t->pipeline, t->ends, err);
+    t->pipeline = NULL;
+    if (!s && !t->ends)
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a summary");
+    return s;
 }
 
 enum cld_status cld_train(const struct cld_config *cfg, const char *resume, struct cld_error *err)
@@ -371,20 +460,28 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     if (!t)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
     t->cfg = cfg;
-    t->step.w = &t->w;
     cld_signals_install();
-    if (!(s = begin(t, resume, err)) && !(s = train(t, err)))
-        summarise(t, begun);
+    char balance[160] = "";
     struct cld_error closing = CLD_ERROR_INIT;
+    bool done = !(s = begin(t, resume, err)) && !(s = train(t, err));
+    if (done)
+        cld_pipeline_balance(t->pipeline, balance, sizeof balance);
+    if (stop_workers(t, &closing) && !s) {
+        *err = closing;
+        s = closing.status;
+    }
+    if (done && !s)
+        summarise(t, balance, begun);
     if (t->metrics && cld_metrics_close(t->metrics, &closing) && !s) {
         *err = closing;
         s = closing.status;
     }
-    cld_worker_close(&t->w);
+    cld_board_close(t->board, s ? err : NULL);
+    free(t->ends);
+    cld_crew_free(&t->crew);
     cld_devices_close(t->devices);
     cld_feed_close(t->feed);
     cld_train_state_free(&t->state);
-    cld_step_free(&t->step);
     free(t->checkpoints);
     free(t->resumed);
     free(t);

@@ -1,4 +1,5 @@
-/* trainer.h - a training run on one device, from rows to checkpoints.
+/* trainer.h - a training run, from rows to checkpoints: begins the workers (pipeline.h), tells
+ * them what to do, and keeps the run directory.
  *
  * Thread: main. Signals (signals.h) end it after a step with a checkpoint and CLD_E_INTERRUPTED. */
 #ifndef CLD_TRAINER_H

@@ -4,14 +4,12 @@
 
 #include <stdio.h>
 
-#include "worker.h"
+#include "crew.h"
 
-/* Writes one line for each single change of the configuration with which the plan fits (recompute, a
- * smaller loss chunk, micro-batch or number of anchors), or a line that none does. Nothing is
- * allocated on the device. */
+/* Writes one line for each single change of the configuration with which every worker fits (sparse
+ * attention, recompute, a smaller loss chunk, micro-batch or number of anchors), or a line that
+ * none does. Nothing is allocated on a device. */
 enum cld_status cld_ways_out(const struct cld_config *cfg, const struct cld_setup *setup,
-                             const struct cld_device_info *device,
-                             const struct cld_worker_options *options, FILE *to,
-                             struct cld_error *err);
+                             struct cld_crew *crew, FILE *to, struct cld_error *err);
 
 #endif

@@ -23,6 +23,19 @@ size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
                                           : device->max_alloc_bytes;
 }
 
+static size_t feature_row_bytes(const struct cld_worker *w)
+{
+    return cld_mul(w->target.taps.n_cols, cld_dtype_bytes(w->target.taps.type));
+}
+
+static void plan_slots(struct cld_worker *w, size_t n_slots)
+{
+    for (size_t i = 0; i < n_slots; i++)
+        cld_plan_pinned(w->plan, &w->slots[i].buf, &w->slots[i].host,
+                        cld_tensor_bytes(&w->target.taps), w->device.host_memory, CLD_FOR_RING,
+                        "slot %zu of features", i);
+}
+
 /* Where built programs of the device are kept, in *out; NULL: nowhere, and w->no_cache says why. */
 static enum cld_status choose_cache(struct cld_worker *w, char **out, struct cld_error *err)
 {
@@ -47,7 +60,9 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     w->cfg = cfg;
     w->device = *device;
     w->given_features = options->given_features;
-    w->budget_bytes = cld_worker_budget_bytes(cfg, device);
+    w->no_drafter = options->no_drafter;
+    w->budget_bytes =
+        options->budget_bytes ? options->budget_bytes : cld_worker_budget_bytes(cfg, device);
     w->max_buffer_bytes = cld_worker_max_buffer_bytes(cfg, device);
     struct cld_queue_options queue = {
         .name = options->name, .budget_bytes = w->budget_bytes, .profile = options->profile};
@@ -57,6 +72,7 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                         .n_positions = cfg->data.max_length,
                                         .taps = setup->taps,
                                         .n_taps = setup->n_taps,
+                                        .no_head = options->no_drafter,
                                         .given_taps = options->given_features};
     struct cld_drafter_limits limits = {n_tokens, cld_mul(options->n_rows, cfg->train.anchors),
                                         cfg->train.loss_chunk,
@@ -65,6 +81,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                           .attention = cfg->attention.backend,
                                           .train = options->train,
                                           .recompute = cfg->train.recompute,
+                                          .shard = options->shard,
+                                          .n_shards = options->n_shards,
                                           .features = &w->target.taps};
     char *cache_dir = NULL;
     if (!(w->plan = cld_plan_new()))
@@ -76,8 +94,20 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     free(cache_dir);
     if (s || (s = cld_target_describe(&w->target, &setup->target, &target, w->q, w->plan, err)))
         return s;
-    return cld_drafter_describe(&w->drafter, &setup->drafter, &limits, &drafter, w->q,
-                                &w->target.embed, &w->target.head, w->plan, err);
+    w->limits = limits;
+    if (options->no_drafter) {
+        plan_slots(w, options->n_slots);
+        return CLD_OK;
+    }
+    if ((s = cld_drafter_describe(&w->drafter, &setup->drafter, &limits, &drafter, w->q,
+                                  &w->target.embed, &w->target.head, w->plan, err)))
+        return s;
+    w->limits = w->drafter.limits;
+    if (cld_drafter_is_sharded(&w->drafter))
+        cld_plan_pinned(w->plan, &w->stage.buf, &w->stage.host,
+                        cld_mul(w->drafter.n_elems, sizeof(float)), device->host_memory,
+                        CLD_FOR_STAGING, "staging of gradients and weights");
+    return CLD_OK;
 }
 
 enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *err)
@@ -88,12 +118,15 @@ enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *e
 enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    if ((s = cld_plan_create(w->plan, w->q, err)) || (s = cld_drafter_prepare(&w->drafter, err)))
+    if ((s = cld_plan_create(w->plan, w->q, err)) ||
+        (!w->no_drafter && (s = cld_drafter_prepare(&w->drafter, err))))
         return s;
+    w->staging = w->stage.host;
     if (w->cfg->target.random_weights >= 0) {
-        cld_warn("the target's weights are random (target.random_weights = %lld): this run measures "
-                 "speed and memory, it trains nothing useful",
-                 (long long)w->cfg->target.random_weights);
+        cld_warn(
+            "the target's weights are random (target.random_weights = %lld): this run measures "
+            "speed and memory, it trains nothing useful",
+            (long long)w->cfg->target.random_weights);
         return cld_target_random(&w->target, (uint64_t)w->cfg->target.random_weights, err);
     }
     return cld_target_load(&w->target, w->cfg->target.dir, err);
@@ -107,24 +140,60 @@ enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch
     return cld_target_forward(&w->target, b->ctx_ids, b->positions, b->ctx_doc, b->n_ctx, err);
 }
 
-enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, size_t step,
-                                    double *norm, bool *skipped, struct cld_error *err)
+enum cld_status cld_worker_read_features(struct cld_worker *w, size_t n_ctx, void *to,
+                                         struct cld_error *err)
+{
+    return cld_buf_read(w->target.taps.buf, 0, to, cld_mul(n_ctx, feature_row_bytes(w)), err);
+}
+
+enum cld_status cld_worker_write_features(struct cld_worker *w, size_t n_ctx, const void *from,
+                                          struct cld_error *err)
+{
+    return cld_buf_write(w->target.taps.buf, 0, from, cld_mul(n_ctx, feature_row_bytes(w)), err);
+}
+
+enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, const float *from,
+                                     struct cld_error *err)
 {
     struct cld_drafter *d = &w->drafter;
-    double clip = w->cfg->train.clip, sum = 0;
-    enum cld_status s = cld_sum_squares(w->q, &d->grads, d->scratch, &sum, err);
-    if (s)
+    struct cld_tensor own = cld_tensor_cols(&d->grads, d->shard_first, d->shard_n);
+    struct cld_tensor *other = j ? &d->shard_in : &d->shard_sum;
+    enum cld_status s =
+        from ? cld_buf_write(other->buf, 0, from, cld_tensor_bytes(other), err) : CLD_OK;
+    if (s || (!j && from))
         return s;
-    *norm = sqrt(sum);
-    *skipped = !isfinite(*norm);
+    if (!j)
+        return cld_add_tensors(w->q, &own, NULL, &d->shard_sum, err);
+    return cld_add_tensors(w->q, &d->shard_sum, from ? other : &own, &d->shard_sum, err);
+}
+
+/* What the optimizer of this worker sees of the gradient. */
+static const struct cld_tensor *gradient_of(const struct cld_drafter *d)
+{
+    return cld_drafter_is_sharded(d) ? &d->shard_sum : &d->grads;
+}
+
+enum cld_status cld_worker_squares(struct cld_worker *w, double *sum, struct cld_error *err)
+{
+    return cld_sum_squares(w->q, gradient_of(&w->drafter), w->drafter.scratch, sum, err);
+}
+
+enum cld_status cld_worker_update(struct cld_worker *w, double norm, double learning_rate,
+                                  size_t step, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_drafter *d = &w->drafter;
+    struct cld_tensor weights = cld_tensor_cols(&d->weights, d->shard_first, d->shard_n);
+    size_t decays = d->n_decay > d->shard_first ? d->n_decay - d->shard_first : 0;
+    double clip = w->cfg->train.clip;
     /* The published trainers' rule: min(1, clip / (norm + 1e-6)). */
-    double scale = clip > 0 ? fmin(1, clip / (*norm + 1e-6)) : 1;
-    struct cld_adamw adamw = {.grad = &d->grads,
+    double scale = clip > 0 ? fmin(1, clip / (norm + 1e-6)) : 1;
+    struct cld_adamw adamw = {.grad = gradient_of(d),
                               .m = &d->m,
                               .v = &d->v,
                               .master = &d->master,
-                              .weight = &d->weights,
-                              .n_decay = d->n_decay,
+                              .weight = &weights,
+                              .n_decay = cld_min(decays, d->shard_n),
                               .learning_rate = (float)learning_rate,
                               .beta1 = (float)w->cfg->train.beta1,
                               .beta2 = (float)w->cfg->train.beta2,
@@ -132,42 +201,78 @@ enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, 
                               .weight_decay = (float)w->cfg->train.weight_decay,
                               .grad_scale = (float)scale,
                               .step = step};
-    if (!*skipped && (s = cld_adamw_step(w->q, &adamw, err)))
+    if (isfinite(norm) && (s = cld_adamw_step(w->q, &adamw, err)))
         return s;
     return cld_buf_fill(d->grads.buf, 0, cld_buf_bytes(d->grads.buf), 0, err);
 }
 
-/* A micro-batch that fills the plan: every document full, every anchor slot used. */
-static enum cld_status largest_batch(struct cld_worker *w, struct cld_batch *b,
-                                     struct cld_error *err)
+enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, size_t step,
+                                    double *norm, bool *skipped, struct cld_error *err)
 {
-    const struct cld_drafter_limits *most = &w->drafter.limits;
-    size_t length = cld_max(w->cfg->data.max_length, w->setup->drafter.block_size);
-    size_t n_docs = cld_max(1, most->n_ctx / length);
-    length = cld_min(length, most->n_ctx);
-    return cld_batch_make_up(b, n_docs, length, cld_min(most->n_blocks / n_docs, length),
-                             &w->setup->rules, err);
+    double sum = 0;
+    enum cld_status s = cld_worker_squares(w, &sum, err);
+    *norm = sqrt(sum);
+    *skipped = !isfinite(*norm);
+    return s ? s : cld_worker_update(w, *norm, learning_rate, step, err);
+}
+
+/* A made-up micro-batch of 1 / shrink of what the plan allows; *smallest tells that there is no smaller
+ * one: a document with one anchor. */
+static enum cld_status made_up_batch(struct cld_worker *w, size_t shrink, struct cld_batch *b,
+                                     bool *smallest, struct cld_error *err)
+{
+    const struct cld_drafter_limits *most = &w->limits;
+    size_t length = cld_min(w->cfg->data.max_length, most->n_ctx);
+    size_t n_docs = cld_max(1, cld_min(most->n_ctx / length, most->n_blocks) / shrink);
+    size_t n_anchors = cld_max(1, cld_min(most->n_blocks / shrink / n_docs, length));
+    *smallest = n_docs == 1 && n_anchors == 1;
+    return cld_batch_make_up(b, n_docs, length, n_anchors, &w->setup->rules, err);
+}
+
+static enum cld_status warm_optimizer(struct cld_worker *w, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_drafter *d = &w->drafter;
+    double norm = 0;
+    bool skipped = false;
+    if ((s = cld_buf_fill(d->grads.buf, 0, cld_buf_bytes(d->grads.buf), 0, err)) ||
+        (cld_drafter_is_sharded(d) && ((s = cld_worker_add_shard(w, 0, NULL, err)) ||
+                                       (s = cld_worker_add_shard(w, 1, w->staging, err)))))
+        return s;
+    return cld_worker_optimize(w, 0, 1, &norm, &skipped, err);
+}
+
+/* Everything that a micro-batch sets in motion. */
+static enum cld_status warm_batch(struct cld_worker *w, const struct cld_batch *b,
+                                  struct cld_error *err)
+{
+    struct cld_drafter *d = &w->drafter;
+    struct cld_score score = {0};
+    enum cld_status s = cld_worker_features(w, b, err);
+    if (s || w->no_drafter)
+        return s ? s : cld_worker_read_features(w, b->n_ctx, w->slots[0].host, err);
+    if ((s = cld_drafter_forward(d, b, err)) ||
+        (s = cld_drafter_loss(d, b, 0, false, &score, err)) || !d->options.train)
+        return s;
+    s = cld_drafter_loss(d, b, 0, true, &score, err);
+    return s ? s : cld_drafter_backward(d, b, err);
 }
 
 enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_batch b = {0};
-    struct cld_score score = {0};
-    bool train = w->drafter.options.train, skipped = false;
-    double norm = 0;
-    if ((train && (s = cld_drafter_init(&w->drafter, 0, w->cfg->drafter.init_std, err))) ||
-        (s = largest_batch(w, &b, err)) || (s = cld_worker_features(w, &b, err)) ||
-        (s = cld_drafter_forward(&w->drafter, &b, err)) ||
-        (s = cld_drafter_loss(&w->drafter, &b, 0, false, &score, err)) ||
-        (train && ((s = cld_drafter_loss(&w->drafter, &b, 0, true, &score, err)) ||
-                   (s = cld_drafter_backward(&w->drafter, &b, err)))))
-        goto done;
-    if (train && ((s = cld_buf_fill(w->drafter.grads.buf, 0, cld_buf_bytes(w->drafter.grads.buf), 0,
-                                    err)) ||
-                  (s = cld_worker_optimize(w, 0, 1, &norm, &skipped, err))))
-        goto done;
-    if ((s = cld_drafter_check_tiles(&w->drafter, err)) || (s = cld_queue_finish(w->q, err)))
+    bool train = !w->no_drafter && w->drafter.options.train, smallest = false;
+    if (train && (s = cld_drafter_init(&w->drafter, 0, w->cfg->drafter.init_std, err)))
+        return s;
+    /* The largest first: a driver may mind grids that grow. Smaller ones after it, since a product of
+     * few rows may want another variant than one of many. */
+    for (size_t shrink = 1; !smallest && !s; shrink *= 2)
+        if (!(s = made_up_batch(w, shrink, &b, &smallest, err)))
+            s = warm_batch(w, &b, err);
+    if (s || (train && (s = warm_optimizer(w, err))) ||
+        (!w->no_drafter && (s = cld_drafter_check_tiles(&w->drafter, err))) ||
+        (s = cld_queue_finish(w->q, err)))
         goto done;
     cld_queue_seal(w->q);
 done:

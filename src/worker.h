@@ -11,10 +11,22 @@
 
 struct cld_worker_options {
     const char *name;
-    bool train;    /* gradients and optimizer state */
-    bool profile;  /* time every kernel */
+    bool train;          /* gradients and optimizer state */
+    bool profile;        /* time every kernel */
     bool given_features; /* no target runs: the caller fills w->target.taps */
-    size_t n_rows; /* rows of a micro-batch, at most */
+    bool no_drafter;     /* the target alone, whose features go to the slots */
+    size_t n_rows;       /* rows of a micro-batch, at most */
+    size_t n_slots;      /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
+    size_t shard, n_shards; /* of the optimizer state, as in struct cld_drafter_options */
+    size_t budget_bytes;    /* 0: cld_worker_budget_bytes */
+};
+
+#define CLD_MAX_SLOTS 16
+
+/* Host memory that is pinned for the worker's device (cld_buf_pinned). */
+struct cld_pinned {
+    struct cld_buf *buf;
+    void *host;
 };
 
 struct cld_worker {
@@ -25,8 +37,12 @@ struct cld_worker {
     struct cld_plan *plan;
     struct cld_target target;
     struct cld_drafter drafter;
-    bool given_features;
+    bool given_features, no_drafter;
+    struct cld_drafter_limits limits;
     size_t budget_bytes, max_buffer_bytes;
+    struct cld_pinned slots[CLD_MAX_SLOTS]; /* [options.n_slots], each for features [n_ctx, K*H] */
+    struct cld_pinned stage;
+    float *staging;       /* with shards: pinned host memory [n_elems] */
     const char *no_cache; /* why built programs are not kept, where they are not */
 };
 
@@ -36,8 +52,8 @@ size_t cld_worker_budget_bytes(const struct cld_config *cfg, const struct cld_de
 size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
                                    const struct cld_device_info *device);
 
-/* Opens the queue and plans every buffer; nothing is allocated on the device. `cfg` and `setup` must
- * outlive the worker. Free with cld_worker_close whatever the result was. */
+/* Opens the queue and plans every buffer; nothing is allocated on the device. `cfg` and `setup`
+ * must outlive the worker. Free with cld_worker_close whatever the result was. */
 enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *cfg,
                                 const struct cld_setup *setup, const struct cld_device_info *device,
                                 const struct cld_worker_options *options, struct cld_error *err);
@@ -45,12 +61,13 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
 /* Checks the plan against the budget: CLD_E_MEMORY with the numbers, before anything is created. */
 enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *err);
 
-/* Creates and touches the buffers and loads the target. The drafter's weights are still to be set. */
+/* Creates and touches the buffers and loads the target. The drafter's weights are still to be set.
+ */
 enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err);
 
-/* Builds and launches every kernel variant of the run by running one step of the largest shapes on
- * made-up rows and weights - target, drafter, loss, backward, optimizer - then seals the queue. The
- * drafter's weights and moments are to be set afterwards. */
+/* Builds and launches every kernel variant of the run by running steps of the largest shapes, of half
+ * of them, and so on down to one anchor, on made-up rows and weights - target, drafter, loss, backward,
+ * optimizer - then seals the queue. The drafter's weights and moments are to be set afterwards. */
 enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err);
 
 void cld_worker_close(struct cld_worker *w); /* NULL-safe */
@@ -60,8 +77,26 @@ void cld_worker_close(struct cld_worker *w); /* NULL-safe */
 enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
                                     struct cld_error *err);
 
-/* Sum of squares of the gradient, in *norm its root; one AdamW step with it clipped to cfg's
- * train.clip; gradients zeroed. A gradient that is not finite changes nothing and sets *skipped. */
+/* Features of the last forward from the device to host memory, or there from it: n_ctx rows. */
+enum cld_status cld_worker_read_features(struct cld_worker *w, size_t n_ctx, void *to,
+                                         struct cld_error *err);
+enum cld_status cld_worker_write_features(struct cld_worker *w, size_t n_ctx, const void *from,
+                                          struct cld_error *err);
+
+/* With shards: adds the gradient of drafter j to the sum of this worker's shard, from host memory
+ * [shard_n], or its own (NULL). To be called for j = 0, 1, ... in order; 0 begins the sum. */
+enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, const float *from,
+                                     struct cld_error *err);
+/* Sum of squares of the gradient (of the shard's sum). Waits for the device. */
+enum cld_status cld_worker_squares(struct cld_worker *w, double *sum, struct cld_error *err);
+/* One AdamW step (of the shard) with the gradient clipped to cfg's train.clip, `norm` being its
+ * global norm; then gradients are zeroed. A norm that is not finite: only that. */
+enum cld_status cld_worker_update(struct cld_worker *w, double norm, double learning_rate,
+                                  size_t step, struct cld_error *err);
+
+/* For a worker that trains alone: sum of squares of the gradient, in *norm its root; one AdamW step
+ * with it clipped to cfg's train.clip; gradients zeroed. A gradient that is not finite changes
+ * nothing and sets *skipped. */
 enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, size_t step,
                                     double *norm, bool *skipped, struct cld_error *err);
 

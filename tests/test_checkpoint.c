@@ -47,7 +47,7 @@ static enum cld_status save(const char *dir, struct small *r, int64_t step, int6
 {
     struct cld_drafter_file f = small_file(&r->d.config);
     struct cld_train_state st = state_at(step, best_step);
-    return cld_checkpoint_save(dir, &r->d, &f, &st, keep, err);
+    return cld_checkpoint_save(dir, &r->d, NULL, &f, &st, keep, err);
 }
 
 static bool exists(const char *dir, const char *name)

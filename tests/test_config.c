@@ -171,7 +171,8 @@ static void test_defaults(void **state)
     assert_int_equal(cfg.train.keep, 3);
     assert_int_equal(cfg.attention.backend, CLD_ATTENTION_SPARSE);
     assert_int_equal(cfg.runtime.precision, CLD_BF16);
-    assert_string_equal(cfg.devices.targets.v[0], "0");
+    assert_int_equal(cfg.devices.targets.n, 0);
+    assert_int_equal(cfg.devices.drafters.n, 0);
     cld_config_free(&cfg);
 }
 
@@ -386,10 +387,10 @@ static void test_cross_checks(void **state)
         {"train.micro_rows=4", "devices.drafters=1,2", NULL},
         {"train.schedule=wsd", "train.warmup=0.9", "train.warmup 0.9 and train.wsd_decay 0.2"},
         {"train.warmup=0.9", NULL, NULL},
-        {"devices.targets=1,2,1", NULL, "devices.targets has '1' twice"},
-        {"devices.drafters=a,a", NULL, "devices.drafters has 'a' twice"},
-        {"memory.limit_gib=1,2,3", NULL, "3 numbers for 1 targets and 1 drafters"},
-        {"memory.limit_gib=1,2", NULL, NULL},
+        {"train.micro_rows=2", "devices.drafters=1,2,3", "4 parts for 3 drafters"},
+        {"train.micro_rows=2", "devices.drafters=1,1", NULL},
+        {"memory.limit_gib=1,2,3", "devices.drafters=1", "3 numbers for 0 targets and 1 drafters"},
+        {"memory.limit_gib=1,2", "devices.drafters=1,2", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct cld_error err = CLD_ERROR_INIT;

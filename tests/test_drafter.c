@@ -65,7 +65,8 @@ static struct rig *open_rig(enum cld_dtype storage, bool recompute,
                                    .sliding_window = 9,
                                    .sliding_causal = true};
     struct cld_drafter_limits limits = {DOCS * TOKENS, 6, 2, TOKENS + BLOCK};
-    struct cld_drafter_options options = {storage, attention, true, recompute, NULL};
+    struct cld_drafter_options options = {
+        .storage = storage, .attention = attention, .train = true, .recompute = recompute};
     struct cld_queue_options queue = {.name = "test"};
     float *values = malloc(VOCAB * HIDDEN * sizeof *values);
     OK(cld_queue_open(&cpu, &queue, &r->q, &err));

@@ -368,7 +368,7 @@ static void weights_round_trip(void **state)
     struct small *a = open_small(&small_config, CLD_BF16), *b = open_small(&small_config, CLD_BF16);
     struct small *c = open_small(&small_config, CLD_F32);
     fill_values(a);
-    OK(cld_drafter_write(&a->d, file, &err));
+    OK(cld_drafter_write(&a->d, NULL, file, &err));
     OK(cld_drafter_load(&b->d, *state, &err)); /* a directory */
     OK(cld_drafter_load(&c->d, file, &err));   /* a file */
     assert_arena_equal(a, &a->d.weights, &b->d.weights, sizeof(uint16_t));
@@ -391,7 +391,7 @@ static void weights_round_trip(void **state)
 
     /* drafter.safetensors, as in a checkpoint, comes first. */
     char *ours = cld_format("%s/drafter.safetensors", (char *)*state);
-    OK(cld_drafter_write(&c->d, ours, &err));
+    OK(cld_drafter_write(&c->d, NULL, ours, &err));
     OK(cld_file_write(file, "broken", 6, &err));
     OK(cld_drafter_load(&b->d, *state, &err));
     free(ours);

@@ -104,6 +104,43 @@ static void set_up(struct fixture *f)
     assert_int_equal(cld_buf_create(f->q, "scratch", n_bytes, &f->scratch, &err), CLD_OK);
 }
 
+/* A plan asks for the largest product once; no smaller one may need more. */
+static void test_scratch_covers_fewer_rows(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 7, 64, 65, 200, 1000, 1776, 2048, 9000};
+    const size_t n_sizes = sizeof sizes / sizeof *sizes;
+    for (enum cld_family family = CLD_FAMILY_CPU; family <= CLD_FAMILY_GPU; family++) {
+        struct cld_queue *q = open_queue(family);
+        for (enum cld_gemm_kind kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN; kind++)
+            for (size_t n = 0; n < n_sizes; n++)
+                for (size_t k = 0; k < n_sizes; k++) {
+                    size_t before = 0;
+                    for (size_t m = 0; m < n_sizes; m++) {
+                        /* The rows that a micro-batch has: of A and C, or, in TN, the sums. */
+                        size_t rows = sizes[m], cols = sizes[n], deep = sizes[k];
+                        bool tn = kind == CLD_GEMM_TN;
+                        struct cld_tensor a = {"a", CLD_F32, rows, deep, deep, NULL, 0};
+                        struct cld_tensor b = {"b", CLD_F32, deep, cols, cols, NULL, 0};
+                        struct cld_tensor c = {"c", CLD_F32, rows, cols, cols, NULL, 0};
+                        if (kind == CLD_GEMM_NT)
+                            b = (struct cld_tensor){"b", CLD_F32, cols, deep, deep, NULL, 0};
+                        if (tn) {
+                            b = (struct cld_tensor){"b", CLD_F32, rows, cols, cols, NULL, 0};
+                            c = (struct cld_tensor){"c", CLD_F32, deep, cols, cols, NULL, 0};
+                        }
+                        struct cld_gemm g = {.kind = kind, .a = &a, .b = &b, .c = &c};
+                        size_t now = cld_gemm_scratch_bytes(q, &g);
+                        if (now < before)
+                            fail_msg("kind %d, %zu rows, %zu x %zu: %zu bytes, fewer rows %zu", kind,
+                                     rows, cols, deep, now, before);
+                        before = now;
+                    }
+                }
+        cld_queue_close(q);
+    }
+}
+
 static void refuse(struct fixture *f, enum cld_status status, const char *word)
 {
     struct cld_error err = CLD_ERROR_INIT;
@@ -233,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_names),          cmocka_unit_test(test_plan),
         cmocka_unit_test(test_scratch),        cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_tensor_cores),
+        cmocka_unit_test(test_scratch_covers_fewer_rows),
         cmocka_unit_test(test_sealed),         cmocka_unit_test(test_cpu_family_f32),
         cmocka_unit_test(test_cpu_family_bf16), cmocka_unit_test(test_gpu_family_f32),
         cmocka_unit_test(test_gpu_family_bf16),

@@ -1,0 +1,202 @@
+#include "crew.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const double gib = 1024.0 * 1024.0 * 1024.0;
+
+static bool is_fused(const struct cld_config *cfg)
+{
+    const struct cld_text_list *t = &cfg->devices.targets, *d = &cfg->devices.drafters;
+    return !t->n || (t->n == 1 && (!d->n || (d->n == 1 && !strcmp(t->v[0], d->v[0]))));
+}
+
+static enum cld_status add(struct cld_crew *c, size_t i, const char *role, const char *spec,
+                           const struct cld_devices *devices, struct cld_error *err)
+{
+    struct cld_crew_member *m = &c->at[i];
+    bool is_target = i < c->n_targets;
+    size_t index = is_target ? i : i - c->n_targets;
+    if (c->n_targets + c->n_drafters == 1)
+        snprintf(m->name, sizeof m->name, "trainer");
+    else
+        snprintf(m->name, sizeof m->name, "%s %zu", role, index);
+    m->options = (struct cld_worker_options){.name = m->name, .train = !is_target};
+    m->options.no_drafter = is_target;
+    m->options.given_features = !is_target && c->n_targets;
+    if (!is_target && c->n_drafters > 1) {
+        m->options.shard = index;
+        m->options.n_shards = c->n_drafters;
+    }
+    return cld_devices_pick(devices, spec, &m->device, err);
+}
+
+enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,
+                              const struct cld_devices *devices, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct cld_text_list *t = &cfg->devices.targets, *d = &cfg->devices.drafters;
+    const struct cld_real_list *limits = &cfg->memory.limit_gib;
+    bool fused = is_fused(cfg);
+    memset(c, 0, sizeof *c);
+    if (t->n && !d->n && !fused)
+        return cld_fail(err, CLD_E_USAGE, "name devices.drafters",
+                        "devices.targets names %zu devices, and nobody trains the drafter", t->n);
+    c->n_targets = fused ? 0 : t->n;
+    c->n_drafters = cld_max(1, d->n);
+    c->at = calloc(c->n_targets + c->n_drafters, sizeof *c->at);
+    if (!c->at)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of workers");
+    for (size_t i = 0; i < c->n_targets && !s; i++) {
+        s = add(c, i, "target", t->v[i], devices, err);
+        c->at[i].options.n_slots = cfg->devices.ring_slots;
+    }
+    for (size_t i = 0; i < c->n_drafters && !s; i++)
+        s = add(c, c->n_targets + i, "drafter",
+                d->n   ? d->v[i]
+                : t->n ? t->v[0]
+                       : NULL,
+                devices, err);
+    for (size_t i = 0; i < c->n_targets + c->n_drafters && !s; i++)
+        if (c->n_targets + c->n_drafters > 1 && c->at[i].device.quirks & CLD_QUIRK_SINGLE_THREAD)
+            s = cld_fail(err, CLD_E_DEVICE, "use one worker, or another platform",
+                         "device %zu (%s) cannot be used by several threads", c->at[i].device.index,
+                         c->at[i].device.platform);
+    c->own_budgets = limits->n > 1;
+    /* The list follows the configuration's targets, then its drafters. */
+    for (size_t i = 0; i < c->n_targets + c->n_drafters && limits->n; i++)
+        c->at[i].options.budget_bytes =
+            cld_config_gib(limits->v[c->own_budgets ? i + (fused ? t->n : 0) : 0]);
+    return s;
+}
+
+void cld_crew_free(struct cld_crew *c)
+{
+    free(c->at);
+    memset(c, 0, sizeof *c);
+}
+
+static void print_worker(const struct cld_worker *w, FILE *to)
+{
+    char who[256];
+    size_t n_draft = w->limits.n_blocks * w->setup->drafter.block_size;
+    snprintf(who, sizeof who, "worker '%s' on device %zu: %s", cld_queue_name(w->q),
+             w->device.index, w->device.name);
+    cld_plan_print(w->plan, who, w->budget_bytes, to);
+    const struct cld_attention_plan *a =
+        w->no_drafter ? &w->target.attention : &w->drafter.attention;
+    fprintf(to, "  attention: %s takes %.3f GiB of workspace", a->variant,
+            (double)(a->scratch_bytes + a->mask_bytes) / gib);
+    if (!w->no_drafter)
+        fprintf(to, "; dense scores would take %.3f GiB a layer",
+                (double)cld_attention_dense_bytes(n_draft, w->limits.n_ctx + n_draft,
+                                                  w->drafter.config.n_heads) /
+                    gib);
+    fprintf(to, "\n  products: %s\n",
+            cld_gemm_backend_name(w->q, w->no_drafter ? w->target.gemm : w->drafter.gemm));
+}
+
+/* What a dense attention asks for, said in front of a refusal: it is seldom what was meant. */
+static enum cld_status blame_dense(const struct cld_worker *w, struct cld_error *err)
+{
+    size_t n_draft = w->limits.n_blocks * w->setup->drafter.block_size;
+    size_t n_keys = w->limits.n_ctx + n_draft, n_heads = w->setup->drafter.n_heads;
+    if (w->no_drafter || w->cfg->attention.backend != CLD_ATTENTION_DENSE)
+        return err->status;
+    return cld_fail_prefix(err,
+                           "attention.backend = dense stores %.1f GB of scores (%zu heads x %zu "
+                           "draft rows x %zu keys)",
+                           (double)cld_attention_dense_bytes(n_draft, n_keys, n_heads) * 1e-9,
+                           n_heads, n_draft, n_keys);
+}
+
+static enum cld_status plan_member(struct cld_crew *c, struct cld_crew_member *m,
+                                   const struct cld_config *cfg, const struct cld_setup *setup,
+                                   FILE *to, struct cld_error *refused, struct cld_error *err)
+{
+    struct cld_worker w;
+    struct cld_error why = CLD_ERROR_INIT;
+    m->options.n_rows = cfg->train.micro_rows;
+    enum cld_status s = cld_worker_plan(&w, cfg, setup, &m->device, &m->options, err);
+    if (s)
+        goto done;
+    m->planned_bytes = cld_plan_bytes(w.plan);
+    if (!m->options.no_drafter)
+        c->limits = w.limits;
+    if (to)
+        print_worker(&w, to);
+    if (cld_worker_check(&w, &why) && !refused->status) {
+        blame_dense(&w, &why);
+        *refused = why;
+    }
+done:
+    cld_worker_close(&w);
+    return s;
+}
+
+/* The sum of the workers on the device of member i, in *n, and its budget. */
+static size_t device_sum(const struct cld_crew *c, size_t i, const struct cld_config *cfg,
+                         size_t *n, size_t *budget_bytes)
+{
+    const struct cld_device_info *d = &c->at[i].device;
+    size_t sum = 0, own = 0;
+    *n = 0;
+    for (size_t k = 0; k < c->n_targets + c->n_drafters; k++)
+        if (c->at[k].device.index == d->index) {
+            sum = cld_add(sum, c->at[k].planned_bytes);
+            own = cld_add(own, c->at[k].options.budget_bytes);
+            ++*n;
+        }
+    *budget_bytes = c->own_budgets ? own : cld_worker_budget_bytes(cfg, d);
+    return sum;
+}
+
+static bool seen_before(const struct cld_crew *c, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (c->at[k].device.index == c->at[i].device.index)
+            return true;
+    return false;
+}
+
+enum cld_status cld_crew_plan(struct cld_crew *c, const struct cld_config *cfg,
+                              const struct cld_setup *setup, FILE *to, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_error refused = CLD_ERROR_INIT;
+    size_t n_workers = c->n_targets + c->n_drafters, n = 0, budget_bytes = 0;
+    for (size_t i = 0; i < n_workers; i++)
+        if ((s = plan_member(c, &c->at[i], cfg, setup, to, &refused, err)))
+            return s;
+    for (size_t i = 0; i < n_workers; i++) {
+        size_t sum = device_sum(c, i, cfg, &n, &budget_bytes);
+        if (n < 2 || seen_before(c, i))
+            continue;
+        const struct cld_device_info *d = &c->at[i].device;
+        if (to)
+            fprintf(to,
+                    "device %zu: %s: %zu workers, %zu bytes = %.3f GiB of a budget of %.3f GiB\n",
+                    d->index, d->name, n, sum, (double)sum / gib, (double)budget_bytes / gib);
+        if (sum > budget_bytes && !refused.status)
+            cld_fail(
+                &refused, CLD_E_MEMORY, "see `cldraft plan` for each buffer and what would fit",
+                "device %zu (%s): its %zu workers need %.3f GiB together of a budget of %.3f GiB",
+                d->index, d->name, n, (double)sum / gib, (double)budget_bytes / gib);
+    }
+    if (refused.status)
+        *err = refused;
+    return refused.status;
+}
+
+size_t cld_crew_bytes(const struct cld_crew *c)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < c->n_targets + c->n_drafters; i++) {
+        size_t sum = 0;
+        for (size_t k = 0; k < c->n_targets + c->n_drafters; k++)
+            if (c->at[k].device.index == c->at[i].device.index)
+                sum = cld_add(sum, c->at[k].planned_bytes);
+        most = cld_max(most, sum);
+    }
+    return most;
+}

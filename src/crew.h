@@ -1,0 +1,45 @@
+/* crew.h - the workers of a run: which device each has, what each plans, and whether it all fits.
+ *
+ * devices.targets names T target workers and devices.drafters D drafter workers, each a thread with
+ * a context of its own, on any devices, also on the same one. Without targets, or where both lists
+ * name the same single device, target and drafter are fused: each drafter worker runs a target of
+ * its own and hands its features over without a copy.
+ *
+ * Planning opens and closes queues on the calling thread and allocates nothing on a device. */
+#ifndef CLD_CREW_H
+#define CLD_CREW_H
+
+#include <stdio.h>
+
+#include "worker.h"
+
+struct cld_crew_member {
+    char name[32]; /* "target 0", "drafter 1"; "trainer" where it is alone */
+    struct cld_device_info device;
+    struct cld_worker_options options;
+    size_t planned_bytes; /* of the device's memory; set by _plan */
+};
+
+struct cld_crew {
+    size_t n_targets, n_drafters;     /* n_targets 0: fused */
+    struct cld_crew_member *at;       /* targets, then drafters */
+    struct cld_drafter_limits limits; /* of a micro-batch; set by _plan */
+    bool own_budgets;                 /* memory.limit_gib names one for each worker */
+};
+
+/* Chooses the devices; `devices` must outlive the crew. CLD_E_USAGE, CLD_E_DEVICE. Free with
+ * cld_crew_free whatever the result was. */
+enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,
+                              const struct cld_devices *devices, struct cld_error *err);
+void cld_crew_free(struct cld_crew *c);
+
+/* Plans every worker for this configuration and checks each against its budget and, where several
+ * share a device, their sum against the device's: CLD_E_MEMORY with the numbers. With `to` each
+ * plan and each device's sum is printed, also those that do not fit. */
+enum cld_status cld_crew_plan(struct cld_crew *c, const struct cld_config *cfg,
+                              const struct cld_setup *setup, FILE *to, struct cld_error *err);
+
+/* The most that any device must hold, after _plan. */
+size_t cld_crew_bytes(const struct cld_crew *c);
+
+#endif

@@ -1,0 +1,608 @@
+#include "pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint.h"
+#include "clock.h"
+#include "deal.h"
+#include "evaluate.h"
+#include "exchange.h"
+#include "log.h"
+#include "ring.h"
+
+enum cld_status (*cld_pipeline_fault)(const char *worker, size_t number, struct cld_error *err);
+
+enum order_kind { ORDER_BEGIN, ORDER_STEP, ORDER_EVALUATE, ORDER_SAVE };
+
+/* What all drafters are to do now. Written by main while they wait. */
+struct order {
+    enum order_kind kind;
+    const char *resumed, *init;
+    double learning_rate;
+    size_t update;
+    const char *dir;
+    const struct cld_drafter_file *file;
+    const struct cld_train_state *state;
+    const struct cld_image *image;
+    size_t keep;
+};
+
+/* A thread and what is its own; main reads results when the thread says that its order is done. */
+struct member {
+    struct cld_pipeline *p;
+    const struct cld_crew_member *who;
+    size_t index; /* among the targets, or among the drafters */
+    pthread_t thread;
+    struct cld_worker w;
+    const struct cld_job *job; /* done last */
+    struct cld_step step;
+    struct cld_step_result got;
+    double data_ms, busy_ms; /* of this step; of all steps, waits left out */
+    struct cld_worker_facts ready, end;
+};
+
+struct cld_pipeline {
+    const struct cld_config *cfg;
+    const struct cld_setup *setup;
+    const struct cld_crew *crew;
+    struct cld_board *board;
+    struct cld_deal *deal;
+    struct cld_sync sync;
+    struct cld_ring ring;
+    struct cld_exchange exchange;
+    struct member *members; /* targets, then drafters */
+    size_t n_members, n_started;
+    double *waits_now, *waits_before; /* [n_members] */
+    struct cld_ring_times times_before;
+    size_t n_used; /* micro-batches of steps that drafters have used up */
+    struct cld_image
+        image; /* while a checkpoint of shards is written; drafters may outlast the call */
+    /* under the lock */
+    size_t n_ready, n_out, order_number, n_done;
+    struct order order;
+    struct cld_error failure; /* of the worker that failed first */
+};
+
+static bool has_ring(const struct cld_pipeline *p)
+{
+    return p->crew->n_targets > 0;
+}
+
+static struct member *drafter_of(const struct cld_pipeline *p, size_t d)
+{
+    return &p->members[p->crew->n_targets + d];
+}
+
+/* --- what a worker thread does ---------------------------------------------------------------- */
+
+static void note_state(const struct member *m, enum cld_worker_state state)
+{
+    cld_board_worker(m->p->board, (size_t)(m - m->p->members), state);
+}
+
+static void note_facts(const struct member *m, struct cld_worker_facts *f)
+{
+    const struct cld_worker *w = &m->w;
+    snprintf(f->name, sizeof f->name, "%s", m->who->name);
+    snprintf(f->attention, sizeof f->attention, "%s",
+             w->no_drafter ? w->target.attention.variant : w->drafter.attention.variant);
+    snprintf(f->gemm, sizeof f->gemm, "%s",
+             cld_gemm_backend_name(w->q, w->no_drafter ? w->target.gemm : w->drafter.gemm));
+    snprintf(f->program, sizeof f->program, "%s", cld_queue_program_origin(w->q));
+    f->device = w->device;
+    f->storage = w->cfg->runtime.precision;
+    f->planned_bytes = cld_plan_bytes(w->plan);
+    f->pinned_bytes = cld_plan_pinned_bytes(w->plan);
+    f->held_bytes = cld_queue_held_bytes(w->q);
+    f->peak_bytes = cld_queue_peak_bytes(w->q);
+    f->budget_bytes = w->budget_bytes;
+    f->counts = cld_queue_counts(w->q);
+}
+
+/* Queue, plan, buffers, target, warm-up, seal. */
+static enum cld_status get_ready(struct member *m, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_pipeline *p = m->p;
+    struct cld_worker *w = &m->w;
+    double begun = cld_clock_ms();
+    if ((s = cld_worker_plan(w, p->cfg, p->setup, &m->who->device, &m->who->options, err)) ||
+        (s = cld_worker_check(w, err)) || (s = cld_worker_create(w, err)))
+        return s;
+    note_state(m, CLD_WORKER_WARMING);
+    if ((s = cld_worker_warm_up(w, err)))
+        return s;
+    for (size_t i = 0; w->no_drafter && i < p->ring.n_slots; i++)
+        p->ring.slots[m->index * p->ring.n_slots + i].features = w->slots[i].host;
+    m->step.w = w;
+    if (!w->no_drafter)
+        cld_exchange_join(&p->exchange, m->index, w);
+    note_facts(m, &m->ready);
+    note_state(m, CLD_WORKER_WAITING);
+    cld_board_memory(p->board, (size_t)(m - p->members), m->ready.held_bytes,
+                     m->ready.budget_bytes);
+    const struct cld_queue_counts *n = &m->ready.counts;
+    const char *cache = cld_queue_cache_dir(w->q);
+    cld_info(
+        "%s warmed up in %.1f s: %zu programs from source and %zu from the cache (%s) in %.1f s "
+        "(%.1f s waiting for others' builds), %zu kernels",
+        m->who->name, (cld_clock_ms() - begun) * 1e-3, n->n_builds, n->n_cached,
+        cache ? cache : w->no_cache, n->build_ms * 1e-3, n->build_wait_ms * 1e-3, n->n_kernels);
+    return CLD_OK;
+}
+
+static enum cld_status ask_fault(const struct member *m, size_t number, struct cld_error *err)
+{
+    return cld_pipeline_fault ? cld_pipeline_fault(m->who->name, number, err) : CLD_OK;
+}
+
+/* Makes one micro-batch and its features in its slot of the ring. */
+static enum cld_status make_item(struct member *m, const struct cld_item *it, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_slot *slot = NULL;
+    note_state(m, CLD_WORKER_NO_SLOT);
+    if ((s = ask_fault(m, it->number, err)) ||
+        (s = cld_ring_empty(&m->p->ring, it->number, &slot, err)))
+        return s;
+    note_state(m, CLD_WORKER_COMPUTING);
+    double begun = cld_clock_ms();
+    if ((s = cld_batch_build(&slot->batch, it->docs, it->n_docs, &m->p->setup->rules, false,
+                             err)) ||
+        (s = cld_worker_features(&m->w, &slot->batch, err)) ||
+        (s = cld_worker_read_features(&m->w, slot->batch.n_ctx, slot->features, err)))
+        return s;
+    cld_ring_put(&m->p->ring, slot, it->number, cld_clock_ms() - begun);
+    return CLD_OK;
+}
+
+static enum cld_status run_target(struct member *m, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    while (!(s = cld_deal_next(m->p->deal, m->job, &m->job, err)) && m->job)
+        for (size_t i = 0; i < m->job->n_items; i++) {
+            const struct cld_item *it = &m->job->items[i];
+            if (it->number % m->p->crew->n_targets == m->index && (s = make_item(m, it, err)))
+                return s;
+        }
+    note_state(m, CLD_WORKER_WAITING);
+    return s;
+}
+
+/* One micro-batch of this drafter: from the ring, or laid out here for its own target. */
+static enum cld_status use_item(struct member *m, const struct cld_item *it, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_slot *slot = NULL;
+    const struct cld_batch *b = &m->step.batch;
+    if ((s = ask_fault(m, it->number, err)))
+        return s;
+    if (has_ring(m->p)) {
+        note_state(m, CLD_WORKER_NO_FEATURES);
+        if ((s = cld_ring_full(&m->p->ring, m->index, it->number, &slot, err)))
+            return s;
+        note_state(m, CLD_WORKER_COMPUTING);
+        if ((s = cld_worker_write_features(&m->w, slot->batch.n_ctx, slot->features, err)))
+            return s;
+        b = &slot->batch;
+    } else {
+        double begun = cld_clock_ms();
+        if ((s = cld_batch_build(&m->step.batch, it->docs, it->n_docs, &m->p->setup->rules, false,
+                                 err)))
+            return s;
+        m->data_ms += cld_clock_ms() - begun;
+    }
+    s = m->job->kind == CLD_JOB_STEP
+            ? cld_step_pass(&m->step, b, m->job->inv_sum_weight, &m->got, err)
+            : cld_evaluate_pass(&m->w, b, &m->got.score, err);
+    if (!s && slot)
+        cld_ring_done(&m->p->ring, slot);
+    return s;
+}
+
+/* The next job, which must be of this kind, and all its micro-batches that are this drafter's. */
+static enum cld_status use_job(struct member *m, enum cld_job_kind kind, struct cld_error *err)
+{
+    double begun = cld_clock_ms();
+    memset(&m->got, 0, sizeof m->got);
+    enum cld_status s = cld_deal_next(m->p->deal, m->job, &m->job, err);
+    if (s)
+        return s;
+    if (!m->job || m->job->kind != kind)
+        return cld_fail(err, CLD_E_INTERNAL, "", "the deal has another job than the one ordered");
+    m->data_ms = cld_clock_ms() - begun;
+    for (size_t i = 0; i < m->job->n_items && !s; i++)
+        if (m->job->items[i].drafter == m->index)
+            s = use_item(m, &m->job->items[i], err);
+    return s ? s : cld_drafter_check_tiles(&m->w.drafter, err);
+}
+
+static enum cld_status take_step(struct member *m, const struct order *o, struct cld_error *err)
+{
+    enum cld_status s = use_job(m, CLD_JOB_STEP, err);
+    double begun = cld_clock_ms();
+    if (s || (s = cld_exchange_optimize(&m->p->exchange, m->index, o->learning_rate, o->update,
+                                        &m->got.grad_norm, &m->got.skipped, err)))
+        return s;
+    m->got.part_ms[CLD_STEP_OPTIMIZER] = cld_clock_ms() - begun;
+    return CLD_OK;
+}
+
+static enum cld_status set_weights(struct member *m, const struct order *o, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_drafter *d = &m->w.drafter;
+    const struct cld_config *cfg = m->p->cfg;
+    if (o->resumed)
+        s = cld_checkpoint_load(o->resumed, d, err);
+    else if (!(s = cld_drafter_init(d, (uint64_t)cfg->run.seed, cfg->drafter.init_std, err)) &&
+             o->init)
+        s = cld_drafter_load(d, o->init, err);
+    /* Drafters on different kinds of devices may round an initial value differently. */
+    return s ? s : cld_exchange_weights(&m->p->exchange, m->index, err);
+}
+
+static enum cld_status save(struct member *m, const struct order *o, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if (o->image && ((s = cld_exchange_gather(&m->p->exchange, m->index, o->image, err)) ||
+                     (s = cld_exchange_meet(&m->p->exchange, err))))
+        return s;
+    return m->index ? CLD_OK
+                    : cld_checkpoint_save(o->dir, &m->w.drafter, o->image, o->file, o->state,
+                                          o->keep, err);
+}
+
+static enum cld_status obey(struct member *m, const struct order *o, struct cld_error *err)
+{
+    switch (o->kind) {
+    case ORDER_BEGIN:
+        return set_weights(m, o, err);
+    case ORDER_STEP:
+        return take_step(m, o, err);
+    case ORDER_EVALUATE:
+        return use_job(m, CLD_JOB_EVALUATE, err);
+    case ORDER_SAVE:
+        return save(m, o, err);
+    }
+    return CLD_OK;
+}
+
+static enum cld_status run_drafter(struct member *m, struct cld_error *err)
+{
+    struct cld_pipeline *p = m->p;
+    for (size_t number = 1;; number++) {
+        pthread_mutex_lock(&p->sync.lock);
+        bool going = !p->sync.stopped;
+        while (going && p->order_number < number)
+            going = cld_sync_wait(&p->sync);
+        struct order o = p->order;
+        pthread_mutex_unlock(&p->sync.lock);
+        if (!going)
+            return CLD_OK;
+        note_state(m, o.kind == ORDER_SAVE ? CLD_WORKER_SAVING : CLD_WORKER_COMPUTING);
+        enum cld_status s = obey(m, &o, err);
+        if (s)
+            return s;
+        note_state(m, CLD_WORKER_WAITING);
+        pthread_mutex_lock(&p->sync.lock);
+        p->n_done++;
+        pthread_cond_broadcast(&p->sync.changed);
+        pthread_mutex_unlock(&p->sync.lock);
+    }
+}
+
+/* Reaches the barrier of the warm-up and waits for all. */
+static enum cld_status report_ready(struct cld_pipeline *p, struct cld_error *err)
+{
+    pthread_mutex_lock(&p->sync.lock);
+    p->n_ready++;
+    pthread_cond_broadcast(&p->sync.changed);
+    bool going = !p->sync.stopped;
+    while (going && p->n_ready < p->n_members)
+        going = cld_sync_wait(&p->sync);
+    pthread_mutex_unlock(&p->sync.lock);
+    return going ? CLD_OK : cld_sync_gave_up(err);
+}
+
+/* The first failure is the run's; those that follow from it give up with CLD_E_INTERRUPTED. */
+static void report_failure(struct member *m, struct cld_error *err)
+{
+    struct cld_pipeline *p = m->p;
+    pthread_mutex_lock(&p->sync.lock);
+    if (!p->sync.stopped && !p->failure.status) {
+        if (p->n_members > 1)
+            cld_fail_prefix(err, "%s", m->who->name);
+        p->failure = *err;
+    }
+    p->sync.stopped = true;
+    pthread_cond_broadcast(&p->sync.changed);
+    pthread_mutex_unlock(&p->sync.lock);
+}
+
+/* Others may still be reading pinned memory of this worker: all leave together. */
+static void leave(struct cld_pipeline *p)
+{
+    pthread_mutex_lock(&p->sync.lock);
+    p->n_out++;
+    pthread_cond_broadcast(&p->sync.changed);
+    while (p->n_out < p->n_started)
+        pthread_cond_wait(&p->sync.changed, &p->sync.lock);
+    pthread_mutex_unlock(&p->sync.lock);
+}
+
+static void *run_member(void *arg)
+{
+    struct member *m = arg;
+    struct cld_error err = CLD_ERROR_INIT;
+    cld_log_thread_name(m->who->name);
+    if (get_ready(m, &err) || report_ready(m->p, &err) ||
+        (m->w.no_drafter ? run_target(m, &err) : run_drafter(m, &err)))
+        report_failure(m, &err);
+    if (m->w.q)
+        note_facts(m, &m->end);
+    leave(m->p);
+    cld_step_free(&m->step);
+    cld_worker_close(&m->w);
+    return NULL;
+}
+
+/* --- main --------------------------------------------------------------------------------------
+ */
+
+/* The lock is held. What to return when the run has stopped. */
+static enum cld_status why_stopped(const struct cld_pipeline *p, struct cld_error *err)
+{
+    if (p->failure.status)
+        *err = p->failure;
+    else
+        cld_sync_gave_up(err);
+    return err->status;
+}
+
+static enum cld_status start(struct cld_pipeline *p, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    pthread_mutex_lock(&p->sync.lock);
+    for (size_t i = 0; i < p->n_members && !s; i++) {
+        struct member *m = &p->members[i];
+        m->p = p;
+        m->who = &p->crew->at[i];
+        m->index = i < p->crew->n_targets ? i : i - p->crew->n_targets;
+        int failed = pthread_create(&m->thread, NULL, run_member, m);
+        if (failed)
+            s = cld_fail(err, CLD_E_MEMORY, "", "cannot start the thread of %s: %s", m->who->name,
+                         strerror(failed));
+        else
+            p->n_started++;
+    }
+    bool going = !s;
+    while (going && p->n_ready < p->n_members)
+        going = cld_sync_wait(&p->sync);
+    if (!s && !going)
+        s = why_stopped(p, err);
+    pthread_mutex_unlock(&p->sync.lock);
+    return s;
+}
+
+enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld_setup *setup,
+                                  const struct cld_crew *crew, struct cld_feed *feed,
+                                  struct cld_board *board, size_t first, struct cld_pipeline **out,
+                                  struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n = crew->n_targets + crew->n_drafters;
+    struct cld_pipeline *p = *out = calloc(1, sizeof *p);
+    if (!p)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a pipeline");
+    p->cfg = cfg;
+    p->setup = setup;
+    p->crew = crew;
+    p->board = board;
+    p->n_members = n;
+    cld_sync_init(&p->sync);
+    p->members = calloc(n, sizeof *p->members);
+    p->waits_now = calloc(n, sizeof *p->waits_now);
+    p->waits_before = calloc(n, sizeof *p->waits_before);
+    if (!p->members || !p->waits_now || !p->waits_before)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu workers", n);
+    if ((s = cld_ring_open(&p->ring, &p->sync, crew->n_targets, cfg->devices.ring_slots,
+                           crew->n_drafters, err)) ||
+        (s = cld_exchange_open(&p->exchange, &p->sync, crew->n_drafters, err)) ||
+        (s = cld_deal_open(feed, cfg, &setup->rules, &crew->limits, crew->n_drafters, n, first,
+                           &p->deal, err)))
+        return s;
+    return start(p, err);
+}
+
+static void free_image(struct cld_pipeline *p)
+{
+    free(p->image.master);
+    free(p->image.m);
+    free(p->image.v);
+    memset(&p->image, 0, sizeof p->image);
+}
+
+enum cld_status cld_pipeline_close(struct cld_pipeline *p, struct cld_worker_facts *ends,
+                                   struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if (!p)
+        return CLD_OK;
+    cld_sync_stop(&p->sync);
+    for (size_t i = 0; i < p->n_started; i++)
+        pthread_join(p->members[i].thread, NULL);
+    for (size_t i = 0; i < p->n_started; i++) {
+        const struct cld_queue_counts *a = &p->members[i].ready.counts,
+                                      *b = &p->members[i].end.counts;
+        if (ends)
+            ends[i] = p->members[i].end;
+        if (!s && p->members[i].ready.name[0] &&
+            (a->n_builds != b->n_builds || a->n_cached != b->n_cached ||
+             a->n_buffers != b->n_buffers))
+            s = cld_fail(err, CLD_E_INTERNAL, "",
+                         "%s built %zu programs and created %zu buffers after "
+                         "the warm-up",
+                         p->members[i].end.name,
+                         b->n_builds + b->n_cached - a->n_builds - a->n_cached,
+                         b->n_buffers - a->n_buffers);
+    }
+    cld_deal_close(p->deal);
+    cld_exchange_close(&p->exchange);
+    cld_ring_close(&p->ring);
+    cld_sync_destroy(&p->sync);
+    free_image(p);
+    free(p->members);
+    free(p->waits_now);
+    free(p->waits_before);
+    free(p);
+    return s;
+}
+
+const struct cld_worker_facts *cld_pipeline_facts(const struct cld_pipeline *p, size_t i)
+{
+    return &p->members[i].ready;
+}
+
+/* Gives the order to all drafters and waits until the last of them is done. */
+static enum cld_status give_order(struct cld_pipeline *p, const struct order *o,
+                                  struct cld_error *err)
+{
+    pthread_mutex_lock(&p->sync.lock);
+    p->order = *o;
+    p->order_number++;
+    p->n_done = 0;
+    pthread_cond_broadcast(&p->sync.changed);
+    bool going = !p->sync.stopped;
+    while (going && p->n_done < p->crew->n_drafters)
+        going = cld_sync_wait(&p->sync);
+    enum cld_status s = going ? CLD_OK : why_stopped(p, err);
+    pthread_mutex_unlock(&p->sync.lock);
+    return s;
+}
+
+enum cld_status cld_pipeline_begin(struct cld_pipeline *p, const char *resumed, const char *init,
+                                   struct cld_error *err)
+{
+    struct order o = {.kind = ORDER_BEGIN, .resumed = resumed, .init = init};
+    return give_order(p, &o, err);
+}
+
+/* Means over the workers of each side since the last call. */
+static void measure_waits(struct cld_pipeline *p, struct cld_pipeline_waits *waits)
+{
+    size_t n_targets = p->crew->n_targets, n_drafters = p->crew->n_drafters;
+    memset(waits, 0, sizeof *waits);
+    for (size_t d = 0; d < n_drafters; d++)
+        waits->data_ms += drafter_of(p, d)->data_ms / (double)n_drafters;
+    if (!has_ring(p))
+        return;
+    struct cld_ring_times t = cld_ring_times(&p->ring, p->waits_now, n_drafters);
+    waits->slot_ms = (t.target_wait_ms - p->times_before.target_wait_ms) / (double)n_targets;
+    waits->features_ms = (t.drafter_wait_ms - p->times_before.drafter_wait_ms) / (double)n_drafters;
+    waits->ring_fill = (double)t.n_full / (double)(n_targets * p->ring.n_slots);
+    p->times_before = t;
+    for (size_t i = 0; i < p->n_members; i++) {
+        double now = p->waits_now[i];
+        p->waits_now[i] -= p->waits_before[i];
+        p->waits_before[i] = now;
+    }
+    waits->each_ms = p->waits_now;
+}
+
+static void merge_result(struct cld_pipeline *p, struct cld_step_result *r)
+{
+    size_t n = p->crew->n_drafters;
+    *r = drafter_of(p, 0)->got;
+    for (size_t d = 1; d < n; d++) {
+        const struct cld_step_result *other = &drafter_of(p, d)->got;
+        cld_score_merge(&r->score, &other->score);
+        r->n_tokens += other->n_tokens;
+        for (int k = 0; k < CLD_N_STEP_PARTS; k++)
+            r->part_ms[k] += other->part_ms[k];
+    }
+    for (size_t d = 0; d < n; d++)
+        for (int k = 0; k < CLD_N_STEP_PARTS; k++)
+            drafter_of(p, d)->busy_ms += drafter_of(p, d)->got.part_ms[k];
+    for (int k = 0; k < CLD_N_STEP_PARTS; k++)
+        r->part_ms[k] /= (double)n;
+}
+
+enum cld_status cld_pipeline_step(struct cld_pipeline *p, double learning_rate, size_t update,
+                                  struct cld_step_result *r, struct cld_pipeline_waits *waits,
+                                  struct cld_error *err)
+{
+    struct order o = {.kind = ORDER_STEP, .learning_rate = learning_rate, .update = update};
+    enum cld_status s = give_order(p, &o, err);
+    if (s)
+        return s;
+    merge_result(p, r);
+    measure_waits(p, waits);
+    p->n_used += drafter_of(p, 0)->job->n_items;
+    return CLD_OK;
+}
+
+enum cld_status cld_pipeline_evaluate(struct cld_pipeline *p, struct cld_score *score,
+                                      struct cld_error *err)
+{
+    struct order o = {.kind = ORDER_EVALUATE};
+    enum cld_status s = give_order(p, &o, err);
+    memset(score, 0, sizeof *score);
+    for (size_t d = 0; d < p->crew->n_drafters && !s; d++)
+        cld_score_merge(score, &drafter_of(p, d)->got.score);
+    return s;
+}
+
+enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,
+                                  const struct cld_drafter_file *f,
+                                  const struct cld_train_state *st, size_t keep,
+                                  struct cld_error *err)
+{
+    const struct cld_drafter *d = &drafter_of(p, 0)->w.drafter;
+    struct cld_image *image = &p->image;
+    struct order o = {.kind = ORDER_SAVE, .dir = dir, .file = f, .state = st, .keep = keep};
+    enum cld_status s = CLD_OK;
+    if (cld_drafter_is_sharded(d)) {
+        image->master = malloc(cld_mul(d->n_elems, sizeof(float)));
+        image->m = malloc(cld_mul(d->n_elems, sizeof(float)));
+        image->v = malloc(cld_mul(d->n_elems, sizeof(float)));
+        o.image = image;
+        if (!image->master || !image->m || !image->v)
+            s = cld_fail(err, CLD_E_MEMORY, "",
+                         "no host memory to gather a checkpoint of %zu "
+                         "parameters",
+                         d->n_elems);
+    }
+    if (s || (s = give_order(p, &o, err)))
+        return s;
+    free_image(p);
+    return CLD_OK;
+}
+
+void cld_pipeline_balance(struct cld_pipeline *p, char *to, size_t n)
+{
+    size_t n_targets = p->crew->n_targets, n_drafters = p->crew->n_drafters;
+    double busy_ms = 0;
+    to[0] = 0;
+    if (!has_ring(p) || !p->n_used)
+        return;
+    struct cld_ring_times t = cld_ring_times(&p->ring, p->waits_now, n_drafters);
+    for (size_t d = 0; d < n_drafters; d++)
+        busy_ms += drafter_of(p, d)->busy_ms;
+    /* Time that a micro-batch takes on each side with all its workers. */
+    double target_ms = t.target_busy_ms / (double)cld_max(1, t.n_made) / (double)n_targets;
+    double drafter_ms = busy_ms / (double)p->n_used / (double)n_drafters;
+    if (target_ms <= 0 || drafter_ms <= 0)
+        return;
+    double ratio = target_ms / drafter_ms;
+    bool targets_slow = ratio > 1;
+    size_t slow = targets_slow ? n_targets : n_drafters;
+    if (!targets_slow)
+        ratio = 1 / ratio;
+    snprintf(to, n, "%ss are %.1f times too slow for %zu %s%s: %zu would balance",
+             targets_slow ? "target" : "drafter", ratio, targets_slow ? n_drafters : n_targets,
+             targets_slow ? "drafter" : "target",
+             (targets_slow ? n_drafters : n_targets) == 1 ? "" : "s",
+             (size_t)((double)slow * ratio + 0.5));
+}
