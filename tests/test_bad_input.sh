@@ -163,4 +163,19 @@ else
     echo "skip  full disk under a checkpoint: no file system can be mounted here"
 fi
 
+# --- streams that are closed at the start ---
+
+# files_are_clean: no message of the run got into a file that is not its log.
+files_are_clean() {
+    test -s "$run/metrics.jsonl" &&
+        ! grep -rqaE --exclude=log.txt 'peak device memory|worker|step +1[ :]' "$run" &&
+        ! grep -vqE '^\{.*\}$' "$run/metrics.jsonl"
+}
+rm -rf "$run"
+got=0
+"$cldraft" train configs/tiny.ini --set "run.dir=$run" --set train.steps=1 --set data.heldout=none \
+    <&- >&- 2>&- || got=$?
+check 'training with closed streams' test "$got" = 0
+check 'files of a run with closed streams' files_are_clean
+
 verdict
