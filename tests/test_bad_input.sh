@@ -178,4 +178,16 @@ got=0
 check 'training with closed streams' test "$got" = 0
 check 'files of a run with closed streams' files_are_clean
 
+# --- exports ---
+
+# The run of the closed streams has a checkpoint.
+rm -rf "$target"
+mkdir "$target"
+cp examples/tiny/*.json examples/tiny/model.safetensors "$target"
+expect 'export over a target' 2 'holds a model that is not a drafter' export "$run" "$target"
+check 'the config.json of that target' cmp examples/tiny/config.json "$target/config.json"
+check 'the weights of that target' cmp examples/tiny/model.safetensors "$target/model.safetensors"
+expect 'export' 0 'exported' export "$run" "$scratch/drafter"
+expect 'export over an export' 0 'exported' export "$run" "$scratch/drafter"
+
 verdict
