@@ -190,4 +190,21 @@ check 'the weights of that target' cmp examples/tiny/model.safetensors "$target/
 expect 'export' 0 'exported' export "$run" "$scratch/drafter"
 expect 'export over an export' 0 'exported' export "$run" "$scratch/drafter"
 
+# --- a signal while kernels are built: 130 ---
+
+# However far the run is when the signal comes: the end is the same. An empty cache makes it build.
+rm -rf "$run"
+mkdir "$scratch/pocl"
+POCL_CACHE_DIR=$scratch/pocl "$cldraft" train configs/tiny.ini --set "run.dir=$run" \
+    --set runtime.cache_dir=none --set train.steps=1000000 --set data.heldout=none \
+    >"$scratch/stdout" 2>"$scratch/stderr" &
+pid=$!
+until [[ -n $(ls -A "$scratch/pocl") ]] || ! kill -0 "$pid"; do
+    sleep 0.1
+done
+kill -TERM "$pid"
+got=0
+wait "$pid" || got=$?
+check 'a signal while kernels are built' test "$got" = 130
+
 verdict
