@@ -148,6 +148,9 @@ OCL_ICD_VENDORS=$scratch/none expect 'the list of devices without a driver' 4 'I
 expect_train 'more than the budget' 5 'budget' --set memory.limit_gib=0.01 \
     --set memory.reserve_gib=0
 
+expect_train 'generated rows that fit nowhere' 5 'data\.synthetic: 1000000000 rows of 64 tokens need' \
+    --set data.train=none --set data.synthetic=1000000000,64
+
 # --- writing: 7 ---
 
 : >"$scratch/file"
