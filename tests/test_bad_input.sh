@@ -86,6 +86,12 @@ overlapping() { # FILE
     printf "\\x$(printf '%x' ${#header})\\0\\0\\0\\0\\0\\0\\0%s%012d" "$header" 0 >"$1"
 }
 weights=$target/model.safetensors
+rm -rf "$target"
+mkdir "$target"
+cp examples/tiny/*.json examples/tiny/model.safetensors "$target"
+replace "$target/config.json" 's/"eos_token_id": 943/"eos_token_id": [943, 944]/'
+expect_train 'mask token that is a second eos token' 2 'mask_token 944 is .* eos' \
+    --set "target.dir=$target" --set drafter.mask_token=944
 expect_target 'no config.json' 'config\.json: cannot open' rm "$target/config.json"
 expect_target 'broken config.json' 'config\.json:[0-9]+:' cut_file "$target/config.json" 100
 expect_target 'unsupported model' "unsupported model_type 'gpt2'" \
