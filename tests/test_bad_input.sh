@@ -216,4 +216,25 @@ got=0
 wait "$pid" || got=$?
 check 'a signal while kernels are built' test "$got" = 130
 
+# --- golden cases: 3 ---
+
+# spoiled_case TEXT REPLACEMENT: the case with a text of its header replaced, filled up with blanks.
+spoiled_case() {
+    local filled
+    printf -v filled "%-${#1}s" "$2"
+    LC_ALL=C sed "1s/$1/$filled/" tests/data/cases/dflash/uniform.safetensors \
+        >"$scratch/case.safetensors"
+}
+note='"note":"no decay; anchors at 0 (no context) and at the last positions; long context"'
+for tolerance in inf nan x -1 0 1.5 1e-3x ' ' ''; do
+    spoiled_case "$note" "\"tolerance\":\"$tolerance\""
+    expect "case with the tolerance '$tolerance'" 3 'tolerance .* is not a number' \
+        check-case "$scratch/case.safetensors"
+done
+spoiled_case "$note" '"tolerance":"1e-3"'
+expect 'case with a good tolerance' 0 '1 passed' check-case "$scratch/case.safetensors"
+spoiled_case 'layer_types\\": \[\]' 'layer_types\\": {}'
+expect 'case whose layer types are no list' 3 'layer_types is not a list' \
+    check-case "$scratch/case.safetensors"
+
 verdict
