@@ -157,6 +157,14 @@ expect_train 'more than the budget' 5 'budget' --set memory.limit_gib=0.01 \
 expect_train 'generated rows that fit nowhere' 5 'data\.synthetic: 1000000000 rows of 64 tokens need' \
     --set data.train=none --set data.synthetic=1000000000,64
 
+# expect_plan NAME PATTERN MICRO_ROWS: what fits nowhere is planned all the same.
+expect_plan() {
+    expect "$1" 5 "$2" plan configs/tiny.ini --set data.max_length=1048576 \
+        --set "train.micro_rows=$3" --set "train.batch_rows=$3"
+}
+expect_plan 'plan of too much' '^  activations ' 64
+expect_plan 'plan of far too much' '^  activations ' 4096
+
 # --- writing: 7 ---
 
 : >"$scratch/file"
