@@ -185,7 +185,7 @@ fi
 # files_are_clean: no message of the run got into a file that is not its log.
 files_are_clean() {
     test -s "$run/metrics.jsonl" &&
-        ! grep -rqaE --exclude=log.txt 'peak device memory|worker|step +1[ :]' "$run" &&
+        ! grep -rqa --exclude=log.txt 'peak device memory' "$run" &&
         ! grep -vqE '^\{.*\}$' "$run/metrics.jsonl"
 }
 rm -rf "$run"
@@ -213,7 +213,7 @@ expect 'export over an export' 0 'exported' export "$run" "$scratch/drafter"
 rm -rf "$run"
 mkdir "$scratch/pocl"
 POCL_CACHE_DIR=$scratch/pocl "$cldraft" train configs/tiny.ini --set "run.dir=$run" \
-    --set runtime.cache_dir=none --set train.steps=1000000 --set data.heldout=none \
+    --set runtime.cache_dir=off --set train.steps=1000000 --set data.heldout=none \
     >"$scratch/stdout" 2>"$scratch/stderr" &
 pid=$!
 until [[ -n $(ls -A "$scratch/pocl") ]] || ! kill -0 "$pid"; do
@@ -228,9 +228,11 @@ check 'a signal while kernels are built' test "$got" = 130
 
 # spoiled_case TEXT REPLACEMENT: the case with a text of its header replaced, filled up with blanks.
 spoiled_case() {
-    local filled
+    local filled text
     printf -v filled "%-${#1}s" "$2"
-    LC_ALL=C sed "1s/$1/$filled/" tests/data/cases/dflash/uniform.safetensors \
+    text=$(sed 's/[][\\.]/\\&/g' <<<"$1")
+    filled=$(sed 's/[\\]/\\&/g' <<<"$filled")
+    LC_ALL=C sed "1s/$text/$filled/" tests/data/cases/dflash/uniform.safetensors \
         >"$scratch/case.safetensors"
 }
 note='"note":"no decay; anchors at 0 (no context) and at the last positions; long context"'
@@ -241,7 +243,7 @@ for tolerance in inf nan x -1 0 1.5 1e-3x ' ' ''; do
 done
 spoiled_case "$note" '"tolerance":"1e-3"'
 expect 'case with a good tolerance' 0 '1 passed' check-case "$scratch/case.safetensors"
-spoiled_case 'layer_types\\": \[\]' 'layer_types\\": {}'
+spoiled_case 'layer_types\": []' 'layer_types\": {}'
 expect 'case whose layer types are no list' 3 'layer_types is not a list' \
     check-case "$scratch/case.safetensors"
 
