@@ -21,6 +21,8 @@ static enum cld_status read_layer_types(const json_t *root, const char *path,
 {
     const json_t *types = json_object_get(root, "layer_types");
     size_t n = json_array_size(types);
+    if (types && !json_is_array(types))
+        return cld_fail(err, CLD_E_INPUT, "", "%s: layer_types is not a list", path);
     if (n && n != c->n_layers)
         return cld_fail(err, CLD_E_INPUT, "", "%s: %zu layer_types for %zu layers", path, n,
                         c->n_layers);
@@ -90,7 +92,12 @@ static enum cld_status read_metadata(const char *path, struct cld_case *k, struc
     if (!format || strcmp(format, "dflash-case-1") || !config)
         return cld_fail(err, CLD_E_INPUT, "check-case reads files of format dflash-case-1",
                         "%s: format is '%s'", path, format ? format : "(none)");
-    k->tolerance = tolerance ? strtod(tolerance, NULL) : 0;
+    char *end = NULL;
+    k->tolerance = tolerance ? strtod(tolerance, &end) : 0;
+    /* A tolerance that is no number, or endless, would pass anything. */
+    if (tolerance && (*tolerance == '\0' || *end || !(k->tolerance > 0 && k->tolerance <= 1)))
+        return cld_fail(err, CLD_E_INPUT, "", "%s: tolerance '%s' is not a number above 0, up to 1",
+                        path, tolerance);
     json_error_t je;
     json_t *root = json_loads(config, JSON_REJECT_DUPLICATES, &je);
     if (!root)

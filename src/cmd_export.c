@@ -39,6 +39,24 @@ done:
     return s;
 }
 
+/* An earlier export may be replaced, the weights of another model may not. */
+static enum cld_status refuse_model(const char *out, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_drafter_file earlier;
+    char *config = cld_format("%s/config.json", out), *weights = cld_format("%s/model.safetensors", out);
+    struct cld_error why = CLD_ERROR_INIT;
+    if (!config || !weights)
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory");
+    else if (cld_file_exists(config) ? cld_drafter_config_read(out, &earlier, &why) != CLD_OK
+                                     : cld_file_exists(weights))
+        s = cld_fail(err, CLD_E_USAGE, "choose another directory, or a new one",
+                     "%s holds a model that is not a drafter; it is left as it is", out);
+    free(config);
+    free(weights);
+    return s;
+}
+
 enum cld_status cld_cmd_export(const struct cld_args *a, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -46,7 +64,8 @@ enum cld_status cld_cmd_export(const struct cld_args *a, struct cld_error *err)
     struct cld_drafter_file file;
     char *checkpoint = NULL, *from = NULL, *to = NULL;
     if ((s = cld_checkpoint_find(cld_args_at(a, 0), false, &checkpoint, err)) ||
-        (s = cld_drafter_config_read(checkpoint, &file, err)) || (s = cld_dir_make(out, err)))
+        (s = cld_drafter_config_read(checkpoint, &file, err)) || (s = refuse_model(out, err)) ||
+        (s = cld_dir_make(out, err)))
         goto done;
     from = cld_format("%s/drafter.safetensors", checkpoint);
     to = cld_format("%s/model.safetensors", out);

@@ -7,11 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "grow.h"
 #include "json_read.h"
 #include "log.h"
 #include "random.h"
+#include "signals.h"
+#include "size.h"
 #include "utf8.h"
 
 enum { MAX_LOGGED = 8 }; /* bad rows that are logged one by one */
@@ -288,7 +291,7 @@ static enum cld_status load_file(struct loader *l, const char *path, struct cld_
     if (!in)
         return cld_fail(err, CLD_E_INPUT, "check the path and its permissions",
                         "%s: cannot open: %s", path, strerror(errno));
-    while (!s && (n = getline(&text, &capacity, in)) >= 0)
+    while (!s && !(s = cld_signals_check(err)) && (n = getline(&text, &capacity, in)) >= 0)
         s = load_line(l, path, ++number, text, (size_t)n, err);
     if (!s && ferror(in))
         s = cld_fail(err, CLD_E_INPUT, "", "%s: read failed: %s", path, strerror(errno));
@@ -339,6 +342,24 @@ done:
 
 /* ---- generated rows ---- */
 
+/* Memory that is only promised would run out row by row, and take other processes along. */
+static enum cld_status check_room(size_t n_rows, size_t length, struct cld_error *err)
+{
+    size_t token_bytes = sizeof(int32_t) + sizeof(uint8_t);
+    size_t row_bytes = cld_add(cld_mul(length, token_bytes), sizeof(struct row));
+    size_t n_bytes = cld_mul(n_rows, row_bytes);
+    long n_pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    size_t host_bytes = n_pages > 0 && page_bytes > 0
+                            ? cld_mul((size_t)n_pages, (size_t)page_bytes)
+                            : SIZE_MAX - 1;
+    if (n_bytes <= host_bytes)
+        return CLD_OK;
+    return cld_fail(err, CLD_E_MEMORY, "make fewer or shorter rows; they come again in each epoch",
+                    "data.synthetic: %zu rows of %zu tokens need %.3f GiB of host memory, there are "
+                    "%.3f GiB", n_rows, length, (double)n_rows * (double)row_bytes / 0x1p30,
+                    (double)host_bytes / 0x1p30);
+}
+
 enum cld_status cld_dataset_synthetic(size_t n_rows, size_t length, size_t n_vocab, uint64_t seed,
                                       struct cld_dataset **out, struct cld_error *err)
 {
@@ -351,9 +372,11 @@ enum cld_status cld_dataset_synthetic(size_t n_rows, size_t length, size_t n_voc
     struct cld_dataset *d = calloc(1, sizeof *d);
     if (!d)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a dataset");
+    if ((s = check_room(n_rows, length, err)))
+        goto done;
     size_t n_prompt = cld_min(length / 4, 16);
     for (uint64_t r = 0; r < n_rows; r++) {
-        if ((s = reserve(d, length, err)))
+        if ((s = cld_signals_check(err)) || (s = reserve(d, length, err)))
             goto done;
         int32_t *ids = d->ids + d->counts.n_tokens;
         uint8_t *mask = d->mask + d->counts.n_tokens;

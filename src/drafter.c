@@ -415,12 +415,9 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
     size_t n_draft = cld_mul(d->limits.n_blocks, config->block_size);
     d->layers = calloc(config->n_layers, sizeof *d->layers);
     d->params = calloc(3 + 11 * config->n_layers, sizeof *d->params);
-    d->spans = calloc(n_draft, sizeof *d->spans);
-    d->host_ce = calloc(n_draft, sizeof *d->host_ce);
-    d->host_hit = calloc(n_draft, sizeof *d->host_hit);
-    if (!d->layers || !d->params || !d->spans || !d->host_ce || !d->host_hit)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a drafter of %zu draft rows",
-                        n_draft);
+    if (!d->layers || !d->params)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a drafter of %zu layers",
+                        config->n_layers);
     if ((s = cld_attention_plan(q, options->attention, n_draft, cld_add(d->limits.n_ctx, n_draft),
                                 config->n_heads, config->n_kv_heads, config->head_dim,
                                 options->storage, CLD_F32, options->train, &d->attention, err)))

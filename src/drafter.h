@@ -101,7 +101,7 @@ struct cld_drafter {
     size_t scratch_bytes;
     struct cld_graph forward, backward;
     size_t tail_first;    /* backward operations of the final norm come first: [0, tail_first) */
-    struct cld_span *spans; /* host */
+    struct cld_span *spans; /* [draft rows], host, like the next two; from cld_drafter_prepare */
     float *host_ce;
     int32_t *host_hit;
     struct cld_extents extents;
@@ -119,7 +119,7 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
                                      struct cld_error *err);
 void cld_drafter_free(struct cld_drafter *d); /* NULL-safe */
 
-/* After cld_plan_create: uploads the rotary table. */
+/* After cld_plan_create, once: uploads the rotary table, takes the host memory of a micro-batch. */
 enum cld_status cld_drafter_prepare(struct cld_drafter *d, struct cld_error *err);
 
 /* Normal(0, std) matrices and norms of one, a pure function of the seed; moments zero. */

@@ -16,7 +16,7 @@ void cld_drafter_file_make(struct cld_drafter_file *f, const struct cld_drafter_
     f->n_target_layers = target->n_layers;
     f->max_positions = target->max_positions;
     f->bos = target->bos;
-    f->eos = target->eos;
+    f->eos = target->n_eos ? target->eos[0] : -1;
     f->pad = target->pad;
     f->tied = target->tied;
     f->init_std = init_std;

@@ -13,6 +13,12 @@
 enum cld_status cld_drafter_prepare(struct cld_drafter *d, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
+    size_t n_draft = cld_mul(d->limits.n_blocks, d->config.block_size);
+    d->spans = calloc(n_draft, sizeof *d->spans);
+    d->host_ce = calloc(n_draft, sizeof *d->host_ce);
+    d->host_hit = calloc(n_draft, sizeof *d->host_hit);
+    if (!d->spans || !d->host_ce || !d->host_hit)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu draft rows", n_draft);
     struct cld_rope rope = {.type = CLD_ROPE_DEFAULT, .theta = d->config.rope_theta};
     float *table = malloc(cld_tensor_bytes(&d->rope));
     if (!table)

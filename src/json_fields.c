@@ -120,16 +120,32 @@ bool cld_fields_bool_or(const struct cld_fields *r, const char *key, bool otherw
     return json_is_true(v);
 }
 
+static int64_t token_of(const struct cld_fields *r, const char *key, const json_t *v)
+{
+    if (!json_is_integer(v) || json_integer_value(v) < 0)
+        cld_fields_complain(r, "", "not a token id for key", key);
+    return json_integer_value(v);
+}
+
 int64_t cld_fields_token_or_none(const struct cld_fields *r, const char *key)
 {
     const json_t *v = cld_fields_get(r, key);
     if (json_is_array(v))
         v = json_array_get(v, 0);
-    if (!v)
-        return -1;
-    if (!json_is_integer(v) || json_integer_value(v) < 0)
-        cld_fields_complain(r, "", "not a token id for key", key);
-    return json_integer_value(v);
+    return v ? token_of(r, key, v) : -1;
+}
+
+size_t cld_fields_tokens(const struct cld_fields *r, const char *key, size_t n_max, int64_t *ids)
+{
+    const json_t *v = cld_fields_get(r, key);
+    size_t n = json_is_array(v) ? json_array_size(v) : v != NULL;
+    if (n > n_max) {
+        cld_fields_complain(r, "", "too many token ids for key", key);
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++)
+        ids[i] = token_of(r, key, json_is_array(v) ? json_array_get(v, i) : v);
+    return n;
 }
 
 const char *cld_fields_string(const struct cld_fields *r, const char *key)

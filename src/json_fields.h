@@ -49,6 +49,8 @@ double cld_fields_real(const struct cld_fields *r, const char *key);
 bool cld_fields_bool_or(const struct cld_fields *r, const char *key, bool otherwise);
 /* A token id, or the first of a list of them; -1: absent. */
 int64_t cld_fields_token_or_none(const struct cld_fields *r, const char *key);
+/* A token id or a list of at most n_max of them into ids; their number, 0: absent. */
+size_t cld_fields_tokens(const struct cld_fields *r, const char *key, size_t n_max, int64_t *ids);
 /* A text, borrowed from the object; must be there. "" after a complaint. */
 const char *cld_fields_string(const struct cld_fields *r, const char *key);
 

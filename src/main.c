@@ -1,5 +1,6 @@
 /* main.c - finds the command, runs it, reports its error, ends with its status. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -55,10 +56,21 @@ static enum cld_status flush_stdout(enum cld_status s, struct cld_error *err)
     return s;
 }
 
+/* A file opened later would get the number of a closed stream, and messages would go into it. */
+static bool fill_closed_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            return false;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_args *args = NULL;
+    if (!fill_closed_streams())
+        return CLD_E_IO; /* nowhere to say why */
     /* A closed pipe is an error of the write, not the death of a training run. */
     signal(SIGPIPE, SIG_IGN);
     enum cld_status s = cld_args_parse(argc, argv, &args, &err);

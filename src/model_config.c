@@ -131,7 +131,7 @@ enum cld_status cld_model_config_read(const char *dir, struct cld_model_config *
     c->rms_norm_eps = cld_fields_positive_or(&r, "rms_norm_eps", 1e-6);
     c->tied = cld_fields_bool_or(&r, "tie_word_embeddings", false);
     c->bos = cld_fields_token_or_none(&r, "bos_token_id");
-    c->eos = cld_fields_token_or_none(&r, "eos_token_id");
+    c->n_eos = cld_fields_tokens(&r, "eos_token_id", CLD_MAX_EOS_TOKENS, c->eos);
     c->pad = cld_fields_token_or_none(&r, "pad_token_id");
     read_rope(&r, &c->rope);
     if (!err->status && c->n_heads % c->n_kv_heads)

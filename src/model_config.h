@@ -12,6 +12,8 @@
 
 #include "error.h"
 
+enum { CLD_MAX_EOS_TOKENS = 16 };
+
 enum cld_rope_type { CLD_ROPE_DEFAULT, CLD_ROPE_LINEAR, CLD_ROPE_LLAMA3 };
 
 struct cld_rope {
@@ -30,7 +32,9 @@ struct cld_model_config {
     bool tied;      /* the head is the embedding */
     bool qk_norm;   /* RMSNorm on each head of q and k */
     bool qkv_bias, o_bias, mlp_bias;
-    int64_t bos, eos, pad; /* -1: absent; eos: the first of a list */
+    int64_t bos, pad;                /* -1: absent */
+    int64_t eos[CLD_MAX_EOS_TOKENS]; /* any of them ends a text */
+    size_t n_eos;                    /* 0: absent */
 };
 
 /* Reads DIR/config.json. CLD_E_INPUT says which key is missing, out of range or not supported. */

@@ -38,9 +38,6 @@ enum cld_status cld_attention_plan(const struct cld_queue *q, enum cld_attention
     if (!n_kv_heads || !n_heads || n_heads % n_kv_heads)
         return cld_fail(err, CLD_E_USAGE, "heads must be a multiple of kv_heads",
                         "attention cannot share %zu KV heads among %zu heads", n_kv_heads, n_heads);
-    if (n_q_max > INT32_MAX / 2 || n_keys_max > INT32_MAX / 2)
-        return cld_fail(err, CLD_E_USAGE, "use fewer rows in a micro-batch",
-                        "attention of %zu rows over %zu keys", n_q_max, n_keys_max);
     if ((type != CLD_F32 && type != CLD_BF16) || (grad_type != CLD_F32 && grad_type != CLD_BF16))
         return cld_fail(err, CLD_E_INTERNAL, "", "attention cannot store %s with gradients in %s",
                         cld_dtype_name(type), cld_dtype_name(grad_type));
@@ -70,6 +67,10 @@ enum cld_status cld_attention_mask_set(struct cld_queue *q, const struct cld_att
         return cld_fail(err, CLD_E_INTERNAL, "", "%s: attention mask of %zu rows and %zu keys, but "
                         "the plan has %zu and %zu", cld_queue_name(q), n_q, n_keys, plan->n_q_max,
                         plan->n_keys_max);
+    /* Here, as a plan of more is to be told with its bytes. */
+    if (n_q > INT32_MAX / 2 || n_keys > INT32_MAX / 2)
+        return cld_fail(err, CLD_E_USAGE, "use fewer rows in a micro-batch",
+                        "attention of %zu rows over %zu keys", n_q, n_keys);
     mask->n_q = n_q;
     mask->n_keys = n_keys;
     if (plan->q_tile &&

@@ -94,7 +94,10 @@ enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
                         "choose a reserved token inside the target's embedding, not pad or eos",
                         "drafter.mask_token %lld is outside the target's embedding of %zu rows",
                         (long long)mask_token, t->vocab);
-    if (mask_token == t->pad || mask_token == t->eos || mask_token == t->bos)
+    bool special = mask_token == t->pad || mask_token == t->bos;
+    for (size_t i = 0; i < t->n_eos; i++)
+        special |= mask_token == t->eos[i];
+    if (special)
         return cld_fail(err, CLD_E_USAGE, "choose a reserved token that no text contains",
                         "drafter.mask_token %lld is the target's pad, eos or bos token",
                         (long long)mask_token);

@@ -1,34 +1,47 @@
 #include "signals.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t asked;
 
-static void on_signal(int number)
+static void *wait_for_signals(void *arg)
 {
-    (void)number;
     static const char text[] = "\nstopping after this step; again to leave at once\n";
-    if (asked)
-        _exit(130);
-    asked = 1;
-    if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
-        return; /* nothing that a handler could do about it */
+    const sigset_t *set = arg;
+    for (int number; !sigwait(set, &number);) {
+        if (asked)
+            _exit(130);
+        asked = 1;
+        if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
+            continue; /* nobody reads it: the run stops all the same */
+    }
+    return NULL;
 }
 
-void cld_signals_install(void)
+enum cld_status cld_signals_install(struct cld_error *err)
 {
-    struct sigaction a;
-    memset(&a, 0, sizeof a);
-    a.sa_handler = on_signal;
-    sigemptyset(&a.sa_mask);
-    a.sa_flags = SA_RESTART;
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
+    static sigset_t set; /* the thread reads it as long as the process lives */
+    pthread_t thread;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    int code = pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (!code && !(code = pthread_create(&thread, NULL, wait_for_signals, &set)))
+        code = pthread_detach(thread);
+    return code ? cld_fail(err, CLD_E_INTERNAL, "", "cannot wait for signals: %s", strerror(code))
+                : CLD_OK;
 }
 
 bool cld_signals_stop_asked(void)
 {
     return asked != 0;
+}
+
+enum cld_status cld_signals_check(struct cld_error *err)
+{
+    return asked ? cld_fail(err, CLD_E_INTERRUPTED, "", "stopped by a signal before the first step")
+                 : CLD_OK;
 }

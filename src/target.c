@@ -195,8 +195,7 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
         return s;
     t->layers = calloc(cld_max(1, t->n_layers), sizeof *t->layers);
     t->tap_parts = calloc(cld_max(1, options->n_taps), sizeof *t->tap_parts);
-    t->spans = calloc(t->options.n_tokens, sizeof *t->spans);
-    if (!t->layers || !t->tap_parts || !t->spans)
+    if (!t->layers || !t->tap_parts)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a target of %zu layers",
                         t->n_layers);
     plan_weights(t, plan);
@@ -294,6 +293,15 @@ enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *e
     return s;
 }
 
+/* Not where the target is described: what does not fit is to be planned, too. */
+static enum cld_status prepare(struct cld_target *t, struct cld_error *err)
+{
+    size_t n = t->options.given_taps ? 0 : t->options.n_tokens;
+    if (n && !(t->spans = calloc(n, sizeof *t->spans)))
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the mask of %zu tokens", n);
+    return cld_target_upload_rope(t, err);
+}
+
 enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cld_error *err)
 {
     struct cld_safetensors *st = NULL;
@@ -301,7 +309,7 @@ enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cl
     if (!s && !(s = refuse_extra(t, st, dir, err)))
         s = each_weight(t, load_weight, st, err);
     cld_safetensors_close(st);
-    return s ? s : cld_target_upload_rope(t, err);
+    return s ? s : prepare(t, err);
 }
 
 static enum cld_status random_weight(struct cld_target *t, struct cld_tensor *w, void *arg,
@@ -322,7 +330,7 @@ enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cl
 {
     uint64_t state[2] = {cld_random_u64(seed, CLD_RANDOM_TARGET, 0, 0, 0), 0};
     enum cld_status s = each_weight(t, random_weight, state, err);
-    return s ? s : cld_target_upload_rope(t, err);
+    return s ? s : prepare(t, err);
 }
 
 /* --- forward ---------------------------------------------------------------------------------- */

@@ -46,18 +46,18 @@ struct cld_target {
     struct cld_attention_mask mask;
     struct cld_buf *scratch;
     struct cld_graph forward;
-    struct cld_span *spans; /* host */
+    struct cld_span *spans; /* [n_tokens], host; once weights are there */
     enum cld_gemm_backend gemm;
 };
 
-/* Declares tensors in `plan` and writes the list. The embedding and, but for no_head, the head exist: a drafter
+/* Declares tensors in `plan` (no memory in proportion to tokens is taken) and writes the list. The embedding and, but for no_head, the head exist: a drafter
  * borrows them. Free with cld_target_free (host memory only). */
 enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model_config *config,
                                     const struct cld_target_options *options, struct cld_queue *q,
                                     struct cld_plan *plan, struct cld_error *err);
 void cld_target_free(struct cld_target *t); /* NULL-safe */
 
-/* After cld_plan_create: reads the weights of the layers that run from DIR's safetensors. Every shape
+/* After cld_plan_create, once: reads the weights of the layers that run from DIR's safetensors. Every shape
  * is checked; CLD_E_INPUT names the tensor. Tensors that the model does not have are refused where
  * they belong to a layer that runs. */
 enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cld_error *err);

@@ -460,10 +460,10 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     if (!t)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
     t->cfg = cfg;
-    cld_signals_install();
     char balance[160] = "";
     struct cld_error closing = CLD_ERROR_INIT;
-    bool done = !(s = begin(t, resume, err)) && !(s = train(t, err));
+    bool done = !(s = cld_signals_install(err)) && !(s = begin(t, resume, err)) &&
+                !(s = cld_signals_check(err)) && !(s = train(t, err));
     if (done)
         cld_pipeline_balance(t->pipeline, balance, sizeof balance);
     if (stop_workers(t, &closing) && !s) {

@@ -86,6 +86,12 @@ overlapping() { # FILE
     printf "\\x$(printf '%x' ${#header})\\0\\0\\0\\0\\0\\0\\0%s%012d" "$header" 0 >"$1"
 }
 weights=$target/model.safetensors
+rm -rf "$target"
+mkdir "$target"
+cp examples/tiny/*.json examples/tiny/model.safetensors "$target"
+replace "$target/config.json" 's/"eos_token_id": 943/"eos_token_id": [943, 944]/'
+expect_train 'mask token that is a second eos token' 2 'mask_token 944 is .* eos' \
+    --set "target.dir=$target" --set drafter.mask_token=944
 expect_target 'no config.json' 'config\.json: cannot open' rm "$target/config.json"
 expect_target 'broken config.json' 'config\.json:[0-9]+:' cut_file "$target/config.json" 100
 expect_target 'unsupported model' "unsupported model_type 'gpt2'" \
@@ -148,6 +154,17 @@ OCL_ICD_VENDORS=$scratch/none expect 'the list of devices without a driver' 4 'I
 expect_train 'more than the budget' 5 'budget' --set memory.limit_gib=0.01 \
     --set memory.reserve_gib=0
 
+expect_train 'generated rows that fit nowhere' 5 'data\.synthetic: 1000000000 rows of 64 tokens need' \
+    --set data.train=none --set data.synthetic=1000000000,64
+
+# expect_plan NAME PATTERN MICRO_ROWS: what fits nowhere is planned all the same.
+expect_plan() {
+    expect "$1" 5 "$2" plan configs/tiny.ini --set data.max_length=1048576 \
+        --set "train.micro_rows=$3" --set "train.batch_rows=$3"
+}
+expect_plan 'plan of too much' '^  activations ' 64
+expect_plan 'plan of far too much' '^  activations ' 4096
+
 # --- writing: 7 ---
 
 : >"$scratch/file"
@@ -162,5 +179,72 @@ if mount -t tmpfs -o size=256k tmpfs "$disk" 2>/dev/null; then
 else
     echo "skip  full disk under a checkpoint: no file system can be mounted here"
 fi
+
+# --- streams that are closed at the start ---
+
+# files_are_clean: no message of the run got into a file that is not its log.
+files_are_clean() {
+    test -s "$run/metrics.jsonl" &&
+        ! grep -rqa --exclude=log.txt 'peak device memory' "$run" &&
+        ! grep -vqE '^\{.*\}$' "$run/metrics.jsonl"
+}
+rm -rf "$run"
+got=0
+"$cldraft" train configs/tiny.ini --set "run.dir=$run" --set train.steps=1 --set data.heldout=none \
+    <&- >&- 2>&- || got=$?
+check 'training with closed streams' test "$got" = 0
+check 'files of a run with closed streams' files_are_clean
+
+# --- exports ---
+
+# The run of the closed streams has a checkpoint.
+rm -rf "$target"
+mkdir "$target"
+cp examples/tiny/*.json examples/tiny/model.safetensors "$target"
+expect 'export over a target' 2 'holds a model that is not a drafter' export "$run" "$target"
+check 'the config.json of that target' cmp examples/tiny/config.json "$target/config.json"
+check 'the weights of that target' cmp examples/tiny/model.safetensors "$target/model.safetensors"
+expect 'export' 0 'exported' export "$run" "$scratch/drafter"
+expect 'export over an export' 0 'exported' export "$run" "$scratch/drafter"
+
+# --- a signal while kernels are built: 130 ---
+
+# However far the run is when the signal comes: the end is the same. An empty cache makes it build.
+rm -rf "$run"
+mkdir "$scratch/pocl"
+POCL_CACHE_DIR=$scratch/pocl "$cldraft" train configs/tiny.ini --set "run.dir=$run" \
+    --set runtime.cache_dir=off --set train.steps=1000000 --set data.heldout=none \
+    >"$scratch/stdout" 2>"$scratch/stderr" &
+pid=$!
+until [[ -n $(ls -A "$scratch/pocl") ]] || ! kill -0 "$pid"; do
+    sleep 0.1
+done
+kill -TERM "$pid"
+got=0
+wait "$pid" || got=$?
+check 'a signal while kernels are built' test "$got" = 130
+
+# --- golden cases: 3 ---
+
+# spoiled_case TEXT REPLACEMENT: the case with a text of its header replaced, filled up with blanks.
+spoiled_case() {
+    local filled text
+    printf -v filled "%-${#1}s" "$2"
+    text=$(sed 's/[][\\.]/\\&/g' <<<"$1")
+    filled=$(sed 's/[\\]/\\&/g' <<<"$filled")
+    LC_ALL=C sed "1s/$text/$filled/" tests/data/cases/dflash/uniform.safetensors \
+        >"$scratch/case.safetensors"
+}
+note='"note":"no decay; anchors at 0 (no context) and at the last positions; long context"'
+for tolerance in inf nan x -1 0 1.5 1e-3x ' ' ''; do
+    spoiled_case "$note" "\"tolerance\":\"$tolerance\""
+    expect "case with the tolerance '$tolerance'" 3 'tolerance .* is not a number' \
+        check-case "$scratch/case.safetensors"
+done
+spoiled_case "$note" '"tolerance":"1e-3"'
+expect 'case with a good tolerance' 0 '1 passed' check-case "$scratch/case.safetensors"
+spoiled_case 'layer_types\": []' 'layer_types\": {}'
+expect 'case whose layer types are no list' 3 'layer_types is not a list' \
+    check-case "$scratch/case.safetensors"
 
 verdict

@@ -20,7 +20,7 @@ static struct cld_drafter_file small_file(const struct cld_drafter_config *c)
 {
     struct cld_drafter_file f;
     const struct cld_model_config target = {
-        .n_layers = 6, .max_positions = 512, .bos = -1, .eos = 2, .pad = -1};
+        .n_layers = 6, .max_positions = 512, .bos = -1, .eos = {2}, .n_eos = 1, .pad = -1};
     cld_drafter_file_make(&f, c, (const int[]){1, 3}, &target, 0.02);
     return f;
 }

@@ -243,7 +243,7 @@ static struct cld_drafter_file small_file(void)
 {
     struct cld_drafter_file f;
     const struct cld_model_config target = {
-        .n_layers = 6, .max_positions = 512, .tied = true, .bos = 1, .eos = 2, .pad = -1};
+        .n_layers = 6, .max_positions = 512, .tied = true, .bos = 1, .eos = {2}, .n_eos = 1, .pad = -1};
     cld_drafter_file_make(&f, &small_config, (const int[]){1, 3}, &target, 0.03);
     return f;
 }
