@@ -118,7 +118,9 @@ enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d
         return s;
     if (st->best_step == st->step && (s = cld_ckptdir_mark_best(dir, st->step, err)))
         return s;
-    if (cld_ckptdir_prune(dir, keep, st->best_step, &why))
+    /* Pruning goes by number: what was just written must be the newest. */
+    if (cld_ckptdir_rewind(dir, st->step, st->best_step, &why) ||
+        cld_ckptdir_prune(dir, keep, st->best_step, &why))
         cld_warn("older checkpoints stay: %s", why.what);
     return CLD_OK;
 }

@@ -7,6 +7,7 @@
 
 #include "board.h"
 #include "checkpoint.h"
+#include "ckptdir.h"
 #include "clock.h"
 #include "deal.h"
 #include "file.h"
@@ -229,6 +230,8 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
              !(s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) &&
              !(s = refuse_living(t, err)) &&
              !(s = cld_run_dir_begin(t->cfg, resume != NULL, err)) &&
+             !(s = cld_ckptdir_rewind(t->checkpoints, resume ? t->state.step : -1,
+                                      t->state.best_step, err)) &&
              !(s = cld_metrics_open(path, resume ? t->state.step : -1, &t->metrics, err)) &&
              !(s = open_board(t, err)) && !(s = start_workers(t, err)) &&
              !(s = begin_weights(t, err)) && !(s = note_facts(t, err)))
