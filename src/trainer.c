@@ -35,7 +35,7 @@ struct trainer {
     struct cld_train_state state;
     struct cld_metrics *metrics;
     struct cld_progress progress;
-    char *checkpoints, *resumed; /* directories */
+    char *dir, *checkpoints, *resumed; /* directories; `dir` is run.dir, resolved */
     int64_t skips_in_a_row, saved_step;
 };
 
@@ -177,10 +177,10 @@ static enum cld_status plan(struct trainer *t, struct cld_error *err)
 /* Before the directory of a run that is still going is set aside. */
 static enum cld_status refuse_living(const struct trainer *t, struct cld_error *err)
 {
-    if (!cld_board_alive(t->cfg->run.dir))
+    if (!cld_board_alive(t->dir))
         return CLD_OK;
     return cld_fail(err, CLD_E_USAGE, "wait for it, or choose another run.dir",
-                    "%s: another run is alive in this directory", t->cfg->run.dir);
+                    "%s: another run is alive in this directory", t->dir);
 }
 
 static enum cld_status open_board(struct trainer *t, struct cld_error *err)
@@ -192,7 +192,7 @@ static enum cld_status open_board(struct trainer *t, struct cld_error *err)
         names[i] = t->crew.at[i].name;
         devices[i] = t->crew.at[i].device.name;
     }
-    s = names && devices ? cld_board_open(t->cfg->run.dir, t->cfg->train.steps, n, names, devices,
+    s = names && devices ? cld_board_open(t->dir, t->cfg->train.steps, n, names, devices,
                                           &t->board, err)
                          : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the status");
     free(names);
@@ -219,8 +219,11 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
 {
     enum cld_status s = CLD_OK;
     int64_t mask_token = -1;
-    char *path = cld_format("%s/metrics.jsonl", t->cfg->run.dir);
-    t->checkpoints = cld_format("%s/checkpoints", t->cfg->run.dir);
+    char *path = NULL;
+    if ((s = cld_run_dir_resolve(t->cfg->run.dir, &t->dir, err)))
+        return s;
+    path = cld_format("%s/metrics.jsonl", t->dir);
+    t->checkpoints = cld_format("%s/checkpoints", t->dir);
     if (!path || !t->checkpoints)
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
     else if (!(s = cld_feed_open(t->cfg, &t->feed, err)) &&
@@ -229,13 +232,13 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
              !(s = begin_state(t, resume, err)) && !(s = plan(t, err)) &&
              !(s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) &&
              !(s = refuse_living(t, err)) &&
-             !(s = cld_run_dir_begin(t->cfg, resume != NULL, err)) &&
+             !(s = cld_run_dir_begin(t->dir, t->cfg, resume != NULL, err)) &&
              !(s = cld_ckptdir_rewind(t->checkpoints, resume ? t->state.step : -1,
                                       t->state.best_step, err)) &&
              !(s = cld_metrics_open(path, resume ? t->state.step : -1, &t->metrics, err)) &&
              !(s = open_board(t, err)) && !(s = start_workers(t, err)) &&
              !(s = begin_weights(t, err)) && !(s = note_facts(t, err)))
-        s = cld_run_dir_write_devices(t->cfg->run.dir, t->pipeline, n_workers(t), err);
+        s = cld_run_dir_write_devices(t->dir, t->pipeline, n_workers(t), err);
     cld_drafter_file_make(&t->file, &t->setup.drafter, t->setup.taps, &t->setup.target,
                           t->cfg->drafter.init_std);
     free(path);
@@ -485,6 +488,7 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     cld_devices_close(t->devices);
     cld_feed_close(t->feed);
     cld_train_state_free(&t->state);
+    free(t->dir);
     free(t->checkpoints);
     free(t->resumed);
     free(t);

@@ -121,4 +121,38 @@ printf 'x' >>"$rude/checkpoints/step-$n_steps/drafter.safetensors"
 expect 'a damaged checkpoint' 3 'drafter\.safetensors' train "${recipe[@]}" \
     --set "run.dir=$rude" --resume "$rude/checkpoints/step-$n_steps"
 
+# --- short runs: which directory is whose ---
+
+# short RUN_DIR ARGUMENTS...: two steps of the least work; sets $code. What it says is in $said.
+said=$scratch/said
+short() {
+    local dir=$1
+    shift
+    code=0
+    "$cldraft" train configs/tiny.ini --set train.steps=2 --set data.heldout=none \
+        --set train.batch_rows=2 --set train.micro_rows=1 --set train.anchors=4 \
+        --set data.max_length=64 --set train.checkpoint_every=1 --set "run.dir=$dir" "$@" \
+        </dev/null >"$said" 2>&1 || code=$?
+}
+# ends CODE PATTERN: how the last short run ended, and what it said.
+ends() {
+    ((code == $1)) && grep -qE -- "$2" "$said"
+}
+
+slash=$scratch/slash
+short "$slash//"
+short "$slash/"
+check 'a slash after run.dir' ends 0 'slash held a run: it is kept as .*/slash\.1$'
+ln -s slash "$scratch/link"
+short "$scratch/link"
+check 'run.dir is a symbolic link' ends 0 'slash held a run: it is kept as .*/slash\.2$'
+check 'the link stays' test -L "$scratch/link" -a -d "$slash"
+short "$slash/."
+check 'run.dir cannot be renamed' ends 2 'choose another run\.dir'
+
+short "$slash" --set train.steps=4 --resume "$slash"
+short "$slash" --set train.steps=3 --set train.keep=1 --resume "$slash/checkpoints/step-2"
+check 'going on from an older step' ends 0 'step-4 is kept as .*/old-step-4'
+check 'keeps what it writes' test -s "$slash/checkpoints/step-3/manifest.json"
+
 verdict
