@@ -36,6 +36,7 @@ struct trainer {
     struct cld_metrics *metrics;
     struct cld_progress progress;
     char *dir, *checkpoints, *resumed; /* directories; `dir` is run.dir, resolved */
+    bool goes_on; /* the resumed checkpoint is one of this directory's run */
     int64_t skips_in_a_row, saved_step;
 };
 
@@ -117,15 +118,30 @@ done:
     return s;
 }
 
+/* Is the resumed checkpoint of the run in t->dir, and is it the one that this step has there? */
+static enum cld_status place_resumed(struct trainer *t, struct cld_error *err)
+{
+    char *saved = cld_format("%s/step-%lld", t->checkpoints, (long long)t->state.step);
+    if (!saved)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the run's state");
+    t->goes_on = cld_run_dir_has(t->checkpoints, t->resumed);
+    if (cld_run_dir_has(saved, t->resumed))
+        t->saved_step = t->state.step;
+    free(saved);
+    return CLD_OK;
+}
+
 static enum cld_status begin_state(struct trainer *t, const char *resume, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     char *text = NULL;
     t->state.best_step = -1;
+    t->saved_step = -1;
     t->state.seed = t->cfg->run.seed;
     if (resume &&
         ((s = cld_checkpoint_find(resume, true, &t->resumed, err)) ||
-         (s = cld_checkpoint_state(t->resumed, &t->state, err)) || (s = check_resumed(t, err))))
+         (s = cld_checkpoint_state(t->resumed, &t->state, err)) || (s = check_resumed(t, err)) ||
+         (s = place_resumed(t, err))))
         return s;
     if (!(s = cld_config_text(t->cfg, &text, err)) &&
         !(s = copy_text(&t->state.config, text, err)) &&
@@ -133,7 +149,6 @@ static enum cld_status begin_state(struct trainer *t, const char *resume, struct
         !(s = copy_text(&t->state.target_sha256, t->setup.target_hash, err)))
         s = copy_text(&t->state.tokenizer_sha256, cld_feed_tokenizer_hash(t->feed), err);
     free(text);
-    t->saved_step = resume ? t->state.step : -1;
     return s;
 }
 
@@ -181,6 +196,20 @@ static enum cld_status refuse_living(const struct trainer *t, struct cld_error *
         return CLD_OK;
     return cld_fail(err, CLD_E_USAGE, "wait for it, or choose another run.dir",
                     "%s: another run is alive in this directory", t->dir);
+}
+
+/* What this run reads must not be renamed with the run that is set aside for it. */
+static enum cld_status refuse_moving(const struct trainer *t, struct cld_error *err)
+{
+    const char *const needed[] = {t->resumed, t->cfg->target.dir};
+    if (t->goes_on || !cld_run_dir_taken(t->dir))
+        return CLD_OK;
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (needed[i] && cld_run_dir_has(t->dir, needed[i]))
+            return cld_fail(err, CLD_E_USAGE, "choose another run.dir",
+                            "%s lies in %s, which holds a run that would be set aside", needed[i],
+                            t->dir);
+    return CLD_OK;
 }
 
 static enum cld_status open_board(struct trainer *t, struct cld_error *err)
@@ -232,10 +261,11 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
              !(s = begin_state(t, resume, err)) && !(s = plan(t, err)) &&
              !(s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) &&
              !(s = refuse_living(t, err)) &&
-             !(s = cld_run_dir_begin(t->dir, t->cfg, resume != NULL, err)) &&
-             !(s = cld_ckptdir_rewind(t->checkpoints, resume ? t->state.step : -1,
+             !(s = refuse_moving(t, err)) &&
+             !(s = cld_run_dir_begin(t->dir, t->cfg, t->goes_on, err)) &&
+             !(s = cld_ckptdir_rewind(t->checkpoints, t->goes_on ? t->state.step : -1,
                                       t->state.best_step, err)) &&
-             !(s = cld_metrics_open(path, resume ? t->state.step : -1, &t->metrics, err)) &&
+             !(s = cld_metrics_open(path, t->goes_on ? t->state.step : -1, &t->metrics, err)) &&
              !(s = open_board(t, err)) && !(s = start_workers(t, err)) &&
              !(s = begin_weights(t, err)) && !(s = note_facts(t, err)))
         s = cld_run_dir_write_devices(t->dir, t->pipeline, n_workers(t), err);
@@ -417,13 +447,12 @@ static enum cld_status train(struct trainer *t, struct cld_error *err)
                             "stopped by a signal after step %lld; checkpoint %s/step-%lld written",
                             (long long)t->state.step, t->checkpoints, (long long)t->state.step);
         }
-        bool last = t->state.step == n_steps;
         if ((cld_deal_evaluates(t->cfg, t->feed, (size_t)t->state.step) &&
              (s = evaluate(t, err))) ||
-            ((last || due(t, t->cfg->train.checkpoint_every)) && (s = save(t, err))))
+            (due(t, t->cfg->train.checkpoint_every) && (s = save(t, err))))
             return s;
     }
-    return CLD_OK;
+    return save(t, err); /* also what was resumed at its last step from another directory */
 }
 
 /* After the workers are gone. */

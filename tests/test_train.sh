@@ -155,4 +155,16 @@ short "$slash" --set train.steps=3 --set train.keep=1 --resume "$slash/checkpoin
 check 'going on from an older step' ends 0 'step-4 is kept as .*/old-step-4'
 check 'keeps what it writes' test -s "$slash/checkpoints/step-3/manifest.json"
 
+short "$scratch/one"
+short "$scratch/other"
+short "$scratch/other" --set train.steps=3 --resume "$scratch/one"
+check 'resuming into the directory of another run' ends 0 'other held a run: it is kept as .*other\.1$'
+check 'which is a run of its own' test ! -e "$scratch/other/checkpoints/step-2"
+short "$scratch/new" --resume "$scratch/one"
+check 'resuming at the last step' ends 0 'checkpoint .*/new/checkpoints/step-2$'
+check 'writes the checkpoint that it tells of' test -s "$scratch/new/checkpoints/step-2/state.json"
+mv "$scratch/other/checkpoints/step-3" "$scratch/other/kept"
+short "$scratch/other" --set train.steps=4 --resume "$scratch/other/kept"
+check 'a checkpoint that would be moved away' ends 2 'other/kept lies in .*other, which holds a run'
+
 verdict
