@@ -163,6 +163,14 @@ done:
     return s;
 }
 
+enum cld_status cld_drafter_find(const char *path, char **out, struct cld_error *err)
+{
+    if (!has_file(path, "config.json"))
+        return cld_checkpoint_find(path, false, out, err);
+    *out = cld_format("%s", path);
+    return *out ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", path);
+}
+
 enum cld_status cld_checkpoint_state(const char *resolved, struct cld_train_state *st,
                                      struct cld_error *err)
 {

@@ -40,6 +40,10 @@ enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d
 enum cld_status cld_checkpoint_find(const char *path, bool set_bad_aside, char **resolved,
                                     struct cld_error *err);
 
+/* Finds a drafter from what a person names: a drafter's directory, a published one's or a
+ * checkpoint's, as it is; else as _find does, moving nothing. The caller frees *out. */
+enum cld_status cld_drafter_find(const char *path, char **out, struct cld_error *err);
+
 /* The state of a checkpoint that _find gave. *st as in cld_train_state_read. */
 enum cld_status cld_checkpoint_state(const char *resolved, struct cld_train_state *st,
                                      struct cld_error *err);

@@ -35,7 +35,7 @@ struct trainer {
     struct cld_train_state state;
     struct cld_metrics *metrics;
     struct cld_progress progress;
-    char *dir, *checkpoints, *resumed; /* directories; `dir` is run.dir, resolved */
+    char *dir, *checkpoints, *resumed, *init; /* directories; `dir` is run.dir, resolved */
     bool goes_on; /* the resumed checkpoint is one of this directory's run */
     int64_t skips_in_a_row, saved_step;
 };
@@ -152,21 +152,28 @@ static enum cld_status begin_state(struct trainer *t, const char *resume, struct
     return s;
 }
 
-/* Weights: of the checkpoint, of drafter.init, or fresh. */
-static enum cld_status begin_weights(struct trainer *t, struct cld_error *err)
+/* drafter.init, of this geometry. A resumed run began with it and needs it no more. */
+static enum cld_status find_init(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_drafter_file there;
-    const char *init = t->resumed ? NULL : t->cfg->drafter.init;
+    if (t->resumed || !t->cfg->drafter.init)
+        return CLD_OK;
+    if ((s = cld_drafter_find(t->cfg->drafter.init, &t->init, err)) ||
+        (s = cld_drafter_config_read(t->init, &there, err)) ||
+        (s = cld_drafter_config_same(&t->setup.drafter, &there.config, t->init, err)))
+        return s;
+    return cld_setup_same_taps(&t->setup, there.taps, t->init, err);
+}
+
+/* Weights: of the checkpoint, of drafter.init, or fresh. */
+static enum cld_status begin_weights(struct trainer *t, struct cld_error *err)
+{
     if (t->resumed)
         cld_info("resuming from %s at step %lld", t->resumed, (long long)t->state.step);
-    if (init && ((s = cld_drafter_config_read(init, &there, err)) ||
-                 (s = cld_drafter_config_same(&t->setup.drafter, &there.config, init, err)) ||
-                 (s = cld_setup_same_taps(&t->setup, there.taps, init, err))))
-        return s;
-    if (init)
-        cld_info("starting from the drafter %s", init);
-    return cld_pipeline_begin(t->pipeline, t->resumed, init, err);
+    if (t->init)
+        cld_info("starting from the drafter %s", t->init);
+    return cld_pipeline_begin(t->pipeline, t->resumed, t->init, err);
 }
 
 /* Who works where, and that it fits: nothing is allocated yet. */
@@ -201,7 +208,7 @@ static enum cld_status refuse_living(const struct trainer *t, struct cld_error *
 /* What this run reads must not be renamed with the run that is set aside for it. */
 static enum cld_status refuse_moving(const struct trainer *t, struct cld_error *err)
 {
-    const char *const needed[] = {t->resumed, t->cfg->target.dir};
+    const char *const needed[] = {t->resumed, t->init, t->cfg->target.dir};
     if (t->goes_on || !cld_run_dir_taken(t->dir))
         return CLD_OK;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
@@ -258,7 +265,8 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
     else if (!(s = cld_feed_open(t->cfg, &t->feed, err)) &&
              !(s = cld_feed_mask_token(t->feed, &mask_token, err)) &&
              !(s = cld_setup_read(t->cfg, mask_token, &t->setup, err)) &&
-             !(s = begin_state(t, resume, err)) && !(s = plan(t, err)) &&
+             !(s = begin_state(t, resume, err)) && !(s = find_init(t, err)) &&
+             !(s = plan(t, err)) &&
              !(s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) &&
              !(s = refuse_living(t, err)) &&
              !(s = refuse_moving(t, err)) &&
@@ -520,6 +528,7 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     free(t->dir);
     free(t->checkpoints);
     free(t->resumed);
+    free(t->init);
     free(t);
     cld_log_close();
     return s;

@@ -158,7 +158,7 @@ check 'keeps what it writes' test -s "$slash/checkpoints/step-3/manifest.json"
 short "$scratch/one"
 short "$scratch/other"
 short "$scratch/other" --set train.steps=3 --resume "$scratch/one"
-check 'resuming into the directory of another run' ends 0 'other held a run: it is kept as .*other\.1$'
+check 'resuming into the directory of another run' ends 0 'other held a run: it is kept as .*r\.1$'
 check 'which is a run of its own' test ! -e "$scratch/other/checkpoints/step-2"
 short "$scratch/new" --resume "$scratch/one"
 check 'resuming at the last step' ends 0 'checkpoint .*/new/checkpoints/step-2$'
@@ -166,5 +166,16 @@ check 'writes the checkpoint that it tells of' test -s "$scratch/new/checkpoints
 mv "$scratch/other/checkpoints/step-3" "$scratch/other/kept"
 short "$scratch/other" --set train.steps=4 --resume "$scratch/other/kept"
 check 'a checkpoint that would be moved away' ends 2 'other/kept lies in .*other, which holds a run'
+
+short "$scratch/first" --set "drafter.init=$scratch/one"
+check 'drafter.init is a run' ends 0 'starting from the drafter .*/one/checkpoints/step-2$'
+short "$scratch/first" --set "drafter.init=$scratch/first"
+check 'drafter.init would be moved away' ends 2 'first, which holds a run that would be set aside'
+short "$scratch/first" --set "drafter.init=$scratch/one" --set drafter.layers=1
+check 'drafter.init of another geometry' ends 3 'one/checkpoints/step-2.*layers'
+short "$scratch/first" --set "drafter.init=$scratch/nowhere"
+check 'no drafter.init' ends 3 'nowhere'
+check 'after which the old run is where it was' test -s "$scratch/first/status.json" \
+    -a ! -e "$scratch/first.1"
 
 verdict
