@@ -448,17 +448,16 @@ static enum cld_status train(struct trainer *t, struct cld_error *err)
         if ((s = run_step(t, &r, err)) || (s = write_step(t, &r, err)) ||
             (s = count_skips(t, &r, err)))
             return s;
-        if (cld_signals_stop_asked()) {
-            if ((s = save(t, err)))
-                return s;
+        if (cld_deal_evaluates(t->cfg, t->feed, (size_t)t->state.step) && (s = evaluate(t, err)))
+            return s;
+        /* After the evaluation, if one was due: a resumed run goes on with the next step. */
+        bool stop = cld_signals_stop_asked() && t->state.step < n_steps;
+        if ((stop || due(t, t->cfg->train.checkpoint_every)) && (s = save(t, err)))
+            return s;
+        if (stop)
             return cld_fail(err, CLD_E_INTERRUPTED, "go on with --resume",
                             "stopped by a signal after step %lld; checkpoint %s/step-%lld written",
                             (long long)t->state.step, t->checkpoints, (long long)t->state.step);
-        }
-        if ((cld_deal_evaluates(t->cfg, t->feed, (size_t)t->state.step) &&
-             (s = evaluate(t, err))) ||
-            (due(t, t->cfg->train.checkpoint_every) && (s = save(t, err))))
-            return s;
     }
     return save(t, err); /* also what was resumed at its last step from another directory */
 }

@@ -32,10 +32,12 @@ same_weights() {
 lines() {
     wc -l 2>/dev/null <"$1" || echo 0
 }
-# begin RUN: starts the recipe in the background and sets $pid. Not through `expect`: it is to be
+# begin RUN ARGUMENTS...: starts the recipe in the background and sets $pid. Not through `expect`: it is to be
 # signalled.
 begin() {
-    "$cldraft" train "${recipe[@]}" --set "run.dir=$1" </dev/null >"$1.out" 2>&1 &
+    local dir=$1
+    shift
+    "$cldraft" train "${recipe[@]}" --set "run.dir=$dir" "$@" </dev/null >"$dir.out" 2>&1 &
     pid=$!
 }
 # signal NAME: to $pid. It may have ended already, which its exit code will tell.
@@ -94,6 +96,20 @@ check 'and has not finished' test ! -e "$polite/checkpoints/step-$n_steps"
 expect 'it resumes' 0 '' train "${recipe[@]}" --set "run.dir=$polite" --resume "$polite"
 check 'interrupted and resumed: same weights and moments' same_weights "$whole" "$polite"
 check 'interrupted and resumed: same metrics' same_learning "$whole" "$polite"
+
+# --- stopped where an evaluation is due ---
+
+evaluated=$scratch/evaluated
+begin "$evaluated" --set train.evaluate_every=1
+some_steps() {
+    (($(lines "$evaluated/metrics.jsonl") >= 6))
+}
+wait_until some_steps
+signal TERM
+ended
+check 'a run that is stopped ends with 130' test "$code" = 130
+check 'every step was evaluated' test "$(grep -c '"heldout_loss"' "$evaluated/metrics.jsonl")" = \
+    "$(grep -c '"grad_norm"' "$evaluated/metrics.jsonl")"
 
 # --- killed, then resumed ---
 
