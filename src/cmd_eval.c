@@ -56,6 +56,7 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
         (s = cld_evaluate(&w, feed, &score, err)))
         goto done;
     print_score(drafter, &score, setup.drafter.block_size);
+    s = cld_evaluate_finite(&score, err);
 done:
     cld_worker_close(&w);
     cld_devices_close(devices);

@@ -10,6 +10,7 @@
 #include "ckptdir.h"
 #include "clock.h"
 #include "deal.h"
+#include "evaluate.h"
 #include "file.h"
 #include "log.h"
 #include "metrics.h"
@@ -395,7 +396,8 @@ static enum cld_status evaluate(struct trainer *t, struct cld_error *err)
     if (s)
         return s;
     double accepted = cld_score_accepted(&score);
-    if (t->state.best_step < 0 || accepted > t->state.best_accepted) {
+    if (isfinite(cld_score_loss(&score)) &&
+        (t->state.best_step < 0 || accepted > t->state.best_accepted)) {
         t->state.best_accepted = accepted;
         t->state.best_step = t->state.step;
     }
@@ -411,7 +413,8 @@ static enum cld_status evaluate(struct trainer *t, struct cld_error *err)
              "(%zu blocks, %.1f s)",
              (long long)t->state.step, cld_score_loss(&score), cld_score_accuracy(&score), accepted,
              score.n_blocks, (cld_clock_ms() - begun) * 1e-3);
-    return cld_metrics_end(t->metrics, err);
+    s = cld_metrics_end(t->metrics, err);
+    return s ? s : cld_evaluate_finite(&score, err);
 }
 
 static enum cld_status save(struct trainer *t, struct cld_error *err)
@@ -459,7 +462,12 @@ static enum cld_status train(struct trainer *t, struct cld_error *err)
                             "stopped by a signal after step %lld; checkpoint %s/step-%lld written",
                             (long long)t->state.step, t->checkpoints, (long long)t->state.step);
     }
-    return save(t, err); /* also what was resumed at its last step from another directory */
+    /* Also what was resumed at its last step from another directory. */
+    if ((s = save(t, err)) || !t->state.step || t->state.n_skipped_steps < t->state.step)
+        return s;
+    return cld_fail(err, CLD_E_NUMERIC, "lower train.learning_rate, or look at the data and weights",
+                    "every step was skipped: none of %lld had a finite gradient",
+                    (long long)t->state.step);
 }
 
 /* After the workers are gone. */

@@ -194,4 +194,21 @@ check 'no drafter.init' ends 3 'nowhere'
 check 'after which the old run is where it was' test -s "$scratch/first/status.json" \
     -a ! -e "$scratch/first.1"
 
+# --- numbers that are not finite ---
+
+cp -r "$scratch/one/checkpoints/step-2" "$scratch/broken"
+weights=$scratch/broken/drafter.safetensors
+n_bytes=$(wc -c <"$weights")
+# All ones is a NaN in bf16. The second half is weights alone, no header.
+head -c "$((n_bytes / 2))" "$weights" >"$scratch/half"
+head -c "$((n_bytes - n_bytes / 2))" /dev/zero | tr '\0' '\377' | cat "$scratch/half" - >"$weights"
+expect 'a held-out loss that is not finite' 6 'the held-out loss is -?nan' eval "${recipe[@]}" \
+    --drafter "$scratch/broken"
+short "$scratch/nan" --set "drafter.init=$scratch/broken"
+check 'no step with a finite gradient' ends 6 'every step was skipped: none of 2'
+short "$scratch/nan" --set "drafter.init=$scratch/broken" --set data.heldout=examples/tiny/eval.jsonl \
+    --set eval.rows=4
+check 'an evaluation that is not finite' ends 6 'the held-out loss is -?nan'
+check 'is never the best' test ! -e "$scratch/nan/checkpoints/best"
+
 verdict
