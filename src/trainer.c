@@ -98,10 +98,12 @@ static enum cld_status copy_text(char **to, const char *text, struct cld_error *
     return *to ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the run's state");
 }
 
-/* A resumed run must continue the same mathematics on the same target and tokens. */
+/* A resumed run must continue the same mathematics on the same target and tokens. Made-up rows need
+ * no tokenizer: its hash is empty, and held-out texts may come and go. */
 static enum cld_status check_resumed(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
+    const char *began_with = t->state.tokenizer_sha256, *now = cld_feed_tokenizer_hash(t->feed);
     struct cld_config old;
     if ((s = cld_config_parse(t->state.config, "the checkpoint's configuration", &old, err)) ||
         (s = cld_config_resume_diff(&old, t->cfg, err)))
@@ -110,7 +112,7 @@ static enum cld_status check_resumed(struct trainer *t, struct cld_error *err)
         s = cld_fail(err, CLD_E_USAGE, "resume with the target that the run began with",
                      "%s was trained on another target: config.json of %s differs", t->resumed,
                      t->cfg->target.dir);
-    else if (strcmp(t->state.tokenizer_sha256, cld_feed_tokenizer_hash(t->feed)))
+    else if (began_with[0] && now[0] && strcmp(began_with, now))
         s = cld_fail(err, CLD_E_USAGE, "resume with the tokenizer that the run began with",
                      "%s was trained with another tokenizer.json than that of %s", t->resumed,
                      t->cfg->target.dir);
@@ -147,7 +149,8 @@ static enum cld_status begin_state(struct trainer *t, const char *resume, struct
     if (!(s = cld_config_text(t->cfg, &text, err)) &&
         !(s = copy_text(&t->state.config, text, err)) &&
         !(s = copy_text(&t->state.version, CLD_VERSION, err)) &&
-        !(s = copy_text(&t->state.target_sha256, t->setup.target_hash, err)))
+        !(s = copy_text(&t->state.target_sha256, t->setup.target_hash, err)) &&
+        (!t->state.tokenizer_sha256 || cld_feed_tokenizer_hash(t->feed)[0]))
         s = copy_text(&t->state.tokenizer_sha256, cld_feed_tokenizer_hash(t->feed), err);
     free(text);
     return s;
@@ -465,7 +468,7 @@ static enum cld_status train(struct trainer *t, struct cld_error *err)
     /* Also what was resumed at its last step from another directory. */
     if ((s = save(t, err)) || !t->state.step || t->state.n_skipped_steps < t->state.step)
         return s;
-    return cld_fail(err, CLD_E_NUMERIC, "lower train.learning_rate, or look at the data and weights",
+    return cld_fail(err, CLD_E_NUMERIC, "lower train.learning_rate, or look at the initial weights",
                     "every step was skipped: none of %lld had a finite gradient",
                     (long long)t->state.step);
 }

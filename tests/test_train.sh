@@ -194,6 +194,14 @@ check 'no drafter.init' ends 3 'nowhere'
 check 'after which the old run is where it was' test -s "$scratch/first/status.json" \
     -a ! -e "$scratch/first.1"
 
+made_up=(--set data.train=none --set data.synthetic=8,64 --set drafter.mask_token=944)
+short "$scratch/made-up" "${made_up[@]}"
+short "$scratch/made-up" "${made_up[@]}" --set data.heldout=examples/tiny/eval.jsonl \
+    --set eval.rows=4 --set train.steps=3 --resume "$scratch/made-up"
+check 'held-out texts may be added to made-up rows' ends 0 'step 3: held-out loss'
+short "$scratch/made-up" "${made_up[@]}" --set train.steps=4 --resume "$scratch/made-up"
+check 'and be taken away' ends 0 'made-up/checkpoints/step-4$'
+
 # --- numbers that are not finite ---
 
 cp -r "$scratch/one/checkpoints/step-2" "$scratch/broken"
@@ -206,8 +214,8 @@ expect 'a held-out loss that is not finite' 6 'the held-out loss is -?nan' eval 
     --drafter "$scratch/broken"
 short "$scratch/nan" --set "drafter.init=$scratch/broken"
 check 'no step with a finite gradient' ends 6 'every step was skipped: none of 2'
-short "$scratch/nan" --set "drafter.init=$scratch/broken" --set data.heldout=examples/tiny/eval.jsonl \
-    --set eval.rows=4
+short "$scratch/nan" --set "drafter.init=$scratch/broken" --set eval.rows=4 \
+    --set data.heldout=examples/tiny/eval.jsonl
 check 'an evaluation that is not finite' ends 6 'the held-out loss is -?nan'
 check 'is never the best' test ! -e "$scratch/nan/checkpoints/best"
 
