@@ -118,7 +118,9 @@ enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d
         return s;
     if (st->best_step == st->step && (s = cld_ckptdir_mark_best(dir, st->step, err)))
         return s;
-    if (cld_ckptdir_prune(dir, keep, st->best_step, &why))
+    /* Pruning goes by number: what was just written must be the newest. */
+    if (cld_ckptdir_rewind(dir, st->step, st->best_step, &why) ||
+        cld_ckptdir_prune(dir, keep, st->best_step, &why))
         cld_warn("older checkpoints stay: %s", why.what);
     return CLD_OK;
 }
@@ -159,6 +161,14 @@ enum cld_status cld_checkpoint_find(const char *path, bool set_bad_aside, char *
 done:
     free(parent);
     return s;
+}
+
+enum cld_status cld_drafter_find(const char *path, char **out, struct cld_error *err)
+{
+    if (!has_file(path, "config.json"))
+        return cld_checkpoint_find(path, false, out, err);
+    *out = cld_format("%s", path);
+    return *out ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", path);
 }
 
 enum cld_status cld_checkpoint_state(const char *resolved, struct cld_train_state *st,

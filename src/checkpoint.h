@@ -23,8 +23,8 @@
 size_t cld_checkpoint_bytes(const struct cld_drafter *d);
 
 /* Writes DIR/step-N for N = st->step; `dir` is a run's checkpoints directory and is made if need
- * be. Where st->best_step is this step, `best` points at it. Then only the `keep` newest (0: all)
- * and the best stay. CLD_E_IO leaves the older ones as they were; a failure to remove old ones is a
+ * be. Where st->best_step is this step, `best` points at it. Later steps become old-step-N
+ * (cld_ckptdir_rewind), and of the others only the `keep` newest (0: all) and the best stay. CLD_E_IO leaves the older ones as they were; a failure to remove old ones is a
  * warning, since the new one is there. `d` must be one that trains; one with
  * shards needs an image of the whole, others NULL. */
 enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d,
@@ -39,6 +39,10 @@ enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d
  * caller frees *resolved. CLD_E_INPUT if there is none. */
 enum cld_status cld_checkpoint_find(const char *path, bool set_bad_aside, char **resolved,
                                     struct cld_error *err);
+
+/* Finds a drafter from what a person names: a drafter's directory, a published one's or a
+ * checkpoint's, as it is; else as _find does, moving nothing. The caller frees *out. */
+enum cld_status cld_drafter_find(const char *path, char **out, struct cld_error *err);
 
 /* The state of a checkpoint that _find gave. *st as in cld_train_state_read. */
 enum cld_status cld_checkpoint_state(const char *resolved, struct cld_train_state *st,

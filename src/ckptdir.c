@@ -147,20 +147,21 @@ static bool has_manifest(const char *dir)
     return has;
 }
 
-/* Renames PARENT/NAME to the first free one of bad-NAME, bad-NAME.2, bad-NAME.3, ... */
-static enum cld_status set_aside(const char *parent, const char *name, struct cld_error *err)
+/* Renames PARENT/NAME to the first free one of WHY-NAME, WHY-NAME.2, WHY-NAME.3, ... */
+static enum cld_status set_aside(const char *parent, const char *name, const char *why,
+                                 struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    char *from = cld_format("%s/%s", parent, name), *to = cld_format("%s/bad-%s", parent, name);
+    char *from = cld_format("%s/%s", parent, name), *to = cld_format("%s/%s-%s", parent, why, name);
     struct stat st;
     for (int k = 2; to && !lstat(to, &st); k++) {
         free(to);
-        to = cld_format("%s/bad-%s.%d", parent, name, k);
+        to = cld_format("%s/%s-%s.%d", parent, why, name, k);
     }
     if (!from || !to)
         s = no_memory(err, parent);
     else if (rename(from, to))
-        s = io_failed(err, "rename to bad-", from);
+        s = io_failed(err, "rename to set it aside", from);
     else
         cld_warn("%s is kept as %s", from, to);
     free(from);
@@ -195,7 +196,7 @@ enum cld_status cld_ckptdir_commit(struct cld_ckptdir *d, struct cld_error *err)
         goto done;
     bool taken = !lstat(d->final, &st);
     if (taken && !has_manifest(d->final)) {
-        if ((s = set_aside(d->parent, d->name, err)))
+        if ((s = set_aside(d->parent, d->name, "bad", err)))
             goto done;
         taken = false;
     }
@@ -362,7 +363,7 @@ enum cld_status cld_ckptdir_latest(const char *parent, bool set_bad_aside, char 
         if (set_bad_aside) {
             char name[32];
             snprintf(name, sizeof name, "step-%" PRId64, steps[i]);
-            s = set_aside(parent, name, err);
+            s = set_aside(parent, name, "bad", err);
         }
     }
     free(steps);
@@ -403,6 +404,45 @@ static int64_t best_step(const char *parent)
     ssize_t n = link ? readlink(link, name, sizeof name - 1) : -1;
     free(link);
     return n > 0 && classify(name, &step, &pid) == STEP ? step : -1;
+}
+
+/* A `best` that names a later step names this one's best instead, or goes if that is not there. */
+static enum cld_status rewind_best(const char *parent, int64_t step, int64_t best,
+                                   struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if (best_step(parent) <= step)
+        return CLD_OK;
+    char *link = cld_format("%s/best", parent);
+    char *there = cld_format("%s/step-%" PRId64, parent, best);
+    if (!link || !there)
+        s = no_memory(err, parent);
+    else if (best >= 0 && best <= step && cld_dir_exists(there))
+        s = cld_ckptdir_mark_best(parent, best, err);
+    else if (unlink(link))
+        s = io_failed(err, "unlink", link);
+    free(link);
+    free(there);
+    return s;
+}
+
+enum cld_status cld_ckptdir_rewind(const char *parent, int64_t step, int64_t best,
+                                   struct cld_error *err)
+{
+    int64_t *steps = NULL;
+    size_t n = 0;
+    if (!cld_dir_exists(parent))
+        return CLD_OK;
+    enum cld_status s = list_steps(parent, false, &steps, &n, err);
+    if (!s)
+        s = rewind_best(parent, step, best, err);
+    for (size_t i = 0; i < n && steps[i] > step && !s; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "step-%" PRId64, steps[i]);
+        s = set_aside(parent, name, "old", err);
+    }
+    free(steps);
+    return s ? s : cld_dir_sync(parent, err);
 }
 
 /* Renamed before it is removed, so that a step-N is whole or not there. */

@@ -7,23 +7,7 @@
 #include "config.h"
 #include "drafter_file.h"
 #include "evaluate.h"
-#include "file.h"
 #include "log.h"
-
-/* --drafter may name a drafter directory, or a run or checkpoint. */
-static enum cld_status find_drafter(const char *path, char **out, struct cld_error *err)
-{
-    char *config = cld_format("%s/config.json", path);
-    enum cld_status s = CLD_OK;
-    if (config && cld_file_exists(config))
-        *out = cld_format("%s", path);
-    else
-        s = cld_checkpoint_find(path, false, out, err);
-    free(config);
-    if (!s && !*out)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory");
-    return s;
-}
 
 static void print_score(const char *drafter, const struct cld_score *s, size_t block_size)
 {
@@ -72,6 +56,7 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
         (s = cld_evaluate(&w, feed, &score, err)))
         goto done;
     print_score(drafter, &score, setup.drafter.block_size);
+    s = cld_evaluate_finite(&score, err);
 done:
     cld_worker_close(&w);
     cld_devices_close(devices);
@@ -90,7 +75,7 @@ enum cld_status cld_cmd_eval(const struct cld_args *a, struct cld_error *err)
         goto done;
     cld_log_set_level(cld_args_log_level(a, cfg.log.level));
     if (!(s = cld_config_check(&cfg, CLD_CONFIG_EVAL, err)) &&
-        !(s = find_drafter(cld_args_value(a, "drafter"), &drafter, err)))
+        !(s = cld_drafter_find(cld_args_value(a, "drafter"), &drafter, err)))
         s = evaluate(&cfg, drafter, err);
 done:
     free(drafter);

@@ -100,7 +100,7 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "Do sliding layers look only backwards within a block? Serve the drafter with the "
              "same setting."},
     {PATH(drafter, init), .word = "none", .default_text = "none",
-     .help = "Drafter directory whose weights the training starts from."},
+     .help = "Drafter directory, run or checkpoint whose weights the training starts from."},
     {REAL(drafter, init_std), .default_text = "0.02", .min = 0, .max = 1, .above_min = true,
      .help = "Standard deviation of the initial matrices. Norms start at one."},
 

@@ -1,5 +1,6 @@
 #include "evaluate.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "deal.h"
@@ -28,4 +29,13 @@ enum cld_status cld_evaluate(struct cld_worker *w, struct cld_feed *f, struct cl
     cld_batch_free(&b);
     cld_job_free(job);
     return s ? s : cld_drafter_check_tiles(&w->drafter, err);
+}
+
+enum cld_status cld_evaluate_finite(const struct cld_score *score, struct cld_error *err)
+{
+    double loss = cld_score_loss(score);
+    if (isfinite(loss))
+        return CLD_OK;
+    return cld_fail(err, CLD_E_NUMERIC, "take an earlier checkpoint",
+                    "the held-out loss is %g over %zu supervised rows", loss, score->n_supervised);
 }

@@ -17,4 +17,8 @@ enum cld_status cld_evaluate_pass(struct cld_worker *w, const struct cld_batch *
 enum cld_status cld_evaluate(struct cld_worker *w, struct cld_feed *f, struct cld_score *score,
                              struct cld_error *err);
 
+/* CLD_E_NUMERIC where the loss of an evaluation is not finite: the drafter is broken, whatever its
+ * other figures look like. */
+enum cld_status cld_evaluate_finite(const struct cld_score *score, struct cld_error *err);
+
 #endif

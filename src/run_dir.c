@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <jansson.h>
 
@@ -18,10 +19,41 @@ static bool holds(const char *dir, const char *name)
     return yes;
 }
 
-/* Only what a run of ours left is moved: other files in the directory stay where they are. */
+enum cld_status cld_run_dir_resolve(const char *dir, char **out, struct cld_error *err)
+{
+    struct stat st;
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    *out = cld_format("%.*s", (int)n, dir);
+    if (*out && !lstat(*out, &st) && S_ISLNK(st.st_mode)) {
+        char *real = realpath(*out, NULL); /* fails where the link leads nowhere: _begin says so */
+        if (real) {
+            free(*out);
+            *out = real;
+        }
+    }
+    return *out ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", dir);
+}
+
+bool cld_run_dir_has(const char *dir, const char *path)
+{
+    char *top = realpath(dir, NULL), *real = realpath(path, NULL);
+    size_t n = top ? strlen(top) : 0;
+    bool has = top && real && !strncmp(top, real, n) && (real[n] == '/' || !real[n]);
+    free(top);
+    free(real);
+    return has;
+}
+
+bool cld_run_dir_taken(const char *dir)
+{
+    return holds(dir, "config.resolved.ini");
+}
+
 static enum cld_status keep_old_run(const char *dir, struct cld_error *err)
 {
-    if (!holds(dir, "config.resolved.ini"))
+    if (!cld_run_dir_taken(dir))
         return CLD_OK;
     for (int i = 1;; i++) {
         char *aside = cld_format("%s.%d", dir, i);
@@ -33,8 +65,8 @@ static enum cld_status keep_old_run(const char *dir, struct cld_error *err)
         }
         int failed = rename(dir, aside) ? errno : 0;
         if (failed)
-            cld_fail(err, CLD_E_IO, "choose another run.dir",
-                     "%s: cannot set the old run aside: %s", dir, strerror(failed));
+            cld_fail(err, CLD_E_USAGE, "choose another run.dir",
+                     "%s holds a run and cannot be renamed to keep it: %s", dir, strerror(failed));
         else
             cld_info("%s held a run: it is kept as %s", dir, aside);
         free(aside);
@@ -52,14 +84,14 @@ static enum cld_status write_text(const char *dir, const char *name, const char 
     return s;
 }
 
-enum cld_status cld_run_dir_begin(const struct cld_config *cfg, bool resumed, struct cld_error *err)
+enum cld_status cld_run_dir_begin(const char *dir, const struct cld_config *cfg, bool goes_on,
+                                  struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    const char *dir = cfg->run.dir;
     char *text = NULL, *log = cld_format("%s/log.txt", dir);
     if (!log)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory");
-    if ((!resumed && (s = keep_old_run(dir, err))) || (s = cld_dir_make(dir, err)) ||
+    if ((!goes_on && (s = keep_old_run(dir, err))) || (s = cld_dir_make(dir, err)) ||
         (s = cld_config_text(cfg, &text, err)) ||
         (s = write_text(dir, "config.resolved.ini", text, err)))
         goto done;

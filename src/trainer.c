@@ -7,8 +7,10 @@
 
 #include "board.h"
 #include "checkpoint.h"
+#include "ckptdir.h"
 #include "clock.h"
 #include "deal.h"
+#include "evaluate.h"
 #include "file.h"
 #include "log.h"
 #include "metrics.h"
@@ -34,7 +36,8 @@ struct trainer {
     struct cld_train_state state;
     struct cld_metrics *metrics;
     struct cld_progress progress;
-    char *checkpoints, *resumed; /* directories */
+    char *dir, *checkpoints, *resumed, *init; /* directories; `dir` is run.dir, resolved */
+    bool goes_on; /* the resumed checkpoint is one of this directory's run */
     int64_t skips_in_a_row, saved_step;
 };
 
@@ -95,10 +98,12 @@ static enum cld_status copy_text(char **to, const char *text, struct cld_error *
     return *to ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the run's state");
 }
 
-/* A resumed run must continue the same mathematics on the same target and tokens. */
+/* A resumed run must continue the same mathematics on the same target and tokens. Made-up rows need
+ * no tokenizer: its hash is empty, and held-out texts may come and go. */
 static enum cld_status check_resumed(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
+    const char *began_with = t->state.tokenizer_sha256, *now = cld_feed_tokenizer_hash(t->feed);
     struct cld_config old;
     if ((s = cld_config_parse(t->state.config, "the checkpoint's configuration", &old, err)) ||
         (s = cld_config_resume_diff(&old, t->cfg, err)))
@@ -107,7 +112,7 @@ static enum cld_status check_resumed(struct trainer *t, struct cld_error *err)
         s = cld_fail(err, CLD_E_USAGE, "resume with the target that the run began with",
                      "%s was trained on another target: config.json of %s differs", t->resumed,
                      t->cfg->target.dir);
-    else if (strcmp(t->state.tokenizer_sha256, cld_feed_tokenizer_hash(t->feed)))
+    else if (began_with[0] && now[0] && strcmp(began_with, now))
         s = cld_fail(err, CLD_E_USAGE, "resume with the tokenizer that the run began with",
                      "%s was trained with another tokenizer.json than that of %s", t->resumed,
                      t->cfg->target.dir);
@@ -116,41 +121,63 @@ done:
     return s;
 }
 
+/* Is the resumed checkpoint of the run in t->dir, and is it the one that this step has there? */
+static enum cld_status place_resumed(struct trainer *t, struct cld_error *err)
+{
+    char *saved = cld_format("%s/step-%lld", t->checkpoints, (long long)t->state.step);
+    if (!saved)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the run's state");
+    t->goes_on = cld_run_dir_has(t->checkpoints, t->resumed);
+    if (cld_run_dir_has(saved, t->resumed))
+        t->saved_step = t->state.step;
+    free(saved);
+    return CLD_OK;
+}
+
 static enum cld_status begin_state(struct trainer *t, const char *resume, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     char *text = NULL;
     t->state.best_step = -1;
+    t->saved_step = -1;
     t->state.seed = t->cfg->run.seed;
     if (resume &&
         ((s = cld_checkpoint_find(resume, true, &t->resumed, err)) ||
-         (s = cld_checkpoint_state(t->resumed, &t->state, err)) || (s = check_resumed(t, err))))
+         (s = cld_checkpoint_state(t->resumed, &t->state, err)) || (s = check_resumed(t, err)) ||
+         (s = place_resumed(t, err))))
         return s;
     if (!(s = cld_config_text(t->cfg, &text, err)) &&
         !(s = copy_text(&t->state.config, text, err)) &&
         !(s = copy_text(&t->state.version, CLD_VERSION, err)) &&
-        !(s = copy_text(&t->state.target_sha256, t->setup.target_hash, err)))
+        !(s = copy_text(&t->state.target_sha256, t->setup.target_hash, err)) &&
+        (!t->state.tokenizer_sha256 || cld_feed_tokenizer_hash(t->feed)[0]))
         s = copy_text(&t->state.tokenizer_sha256, cld_feed_tokenizer_hash(t->feed), err);
     free(text);
-    t->saved_step = resume ? t->state.step : -1;
     return s;
+}
+
+/* drafter.init, of this geometry. A resumed run began with it and needs it no more. */
+static enum cld_status find_init(struct trainer *t, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_drafter_file there;
+    if (t->resumed || !t->cfg->drafter.init)
+        return CLD_OK;
+    if ((s = cld_drafter_find(t->cfg->drafter.init, &t->init, err)) ||
+        (s = cld_drafter_config_read(t->init, &there, err)) ||
+        (s = cld_drafter_config_same(&t->setup.drafter, &there.config, t->init, err)))
+        return s;
+    return cld_setup_same_taps(&t->setup, there.taps, t->init, err);
 }
 
 /* Weights: of the checkpoint, of drafter.init, or fresh. */
 static enum cld_status begin_weights(struct trainer *t, struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
-    struct cld_drafter_file there;
-    const char *init = t->resumed ? NULL : t->cfg->drafter.init;
     if (t->resumed)
         cld_info("resuming from %s at step %lld", t->resumed, (long long)t->state.step);
-    if (init && ((s = cld_drafter_config_read(init, &there, err)) ||
-                 (s = cld_drafter_config_same(&t->setup.drafter, &there.config, init, err)) ||
-                 (s = cld_setup_same_taps(&t->setup, there.taps, init, err))))
-        return s;
-    if (init)
-        cld_info("starting from the drafter %s", init);
-    return cld_pipeline_begin(t->pipeline, t->resumed, init, err);
+    if (t->init)
+        cld_info("starting from the drafter %s", t->init);
+    return cld_pipeline_begin(t->pipeline, t->resumed, t->init, err);
 }
 
 /* Who works where, and that it fits: nothing is allocated yet. */
@@ -176,10 +203,24 @@ static enum cld_status plan(struct trainer *t, struct cld_error *err)
 /* Before the directory of a run that is still going is set aside. */
 static enum cld_status refuse_living(const struct trainer *t, struct cld_error *err)
 {
-    if (!cld_board_alive(t->cfg->run.dir))
+    if (!cld_board_alive(t->dir))
         return CLD_OK;
     return cld_fail(err, CLD_E_USAGE, "wait for it, or choose another run.dir",
-                    "%s: another run is alive in this directory", t->cfg->run.dir);
+                    "%s: another run is alive in this directory", t->dir);
+}
+
+/* What this run reads must not be renamed with the run that is set aside for it. */
+static enum cld_status refuse_moving(const struct trainer *t, struct cld_error *err)
+{
+    const char *const needed[] = {t->resumed, t->init, t->cfg->target.dir};
+    if (t->goes_on || !cld_run_dir_taken(t->dir))
+        return CLD_OK;
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (needed[i] && cld_run_dir_has(t->dir, needed[i]))
+            return cld_fail(err, CLD_E_USAGE, "choose another run.dir",
+                            "%s lies in %s, which holds a run that would be set aside", needed[i],
+                            t->dir);
+    return CLD_OK;
 }
 
 static enum cld_status open_board(struct trainer *t, struct cld_error *err)
@@ -191,7 +232,7 @@ static enum cld_status open_board(struct trainer *t, struct cld_error *err)
         names[i] = t->crew.at[i].name;
         devices[i] = t->crew.at[i].device.name;
     }
-    s = names && devices ? cld_board_open(t->cfg->run.dir, t->cfg->train.steps, n, names, devices,
+    s = names && devices ? cld_board_open(t->dir, t->cfg->train.steps, n, names, devices,
                                           &t->board, err)
                          : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the status");
     free(names);
@@ -218,21 +259,28 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
 {
     enum cld_status s = CLD_OK;
     int64_t mask_token = -1;
-    char *path = cld_format("%s/metrics.jsonl", t->cfg->run.dir);
-    t->checkpoints = cld_format("%s/checkpoints", t->cfg->run.dir);
+    char *path = NULL;
+    if ((s = cld_run_dir_resolve(t->cfg->run.dir, &t->dir, err)))
+        return s;
+    path = cld_format("%s/metrics.jsonl", t->dir);
+    t->checkpoints = cld_format("%s/checkpoints", t->dir);
     if (!path || !t->checkpoints)
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
     else if (!(s = cld_feed_open(t->cfg, &t->feed, err)) &&
              !(s = cld_feed_mask_token(t->feed, &mask_token, err)) &&
              !(s = cld_setup_read(t->cfg, mask_token, &t->setup, err)) &&
-             !(s = begin_state(t, resume, err)) && !(s = plan(t, err)) &&
+             !(s = begin_state(t, resume, err)) && !(s = find_init(t, err)) &&
+             !(s = plan(t, err)) &&
              !(s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) &&
              !(s = refuse_living(t, err)) &&
-             !(s = cld_run_dir_begin(t->cfg, resume != NULL, err)) &&
-             !(s = cld_metrics_open(path, resume ? t->state.step : -1, &t->metrics, err)) &&
+             !(s = refuse_moving(t, err)) &&
+             !(s = cld_run_dir_begin(t->dir, t->cfg, t->goes_on, err)) &&
+             !(s = cld_ckptdir_rewind(t->checkpoints, t->goes_on ? t->state.step : -1,
+                                      t->state.best_step, err)) &&
+             !(s = cld_metrics_open(path, t->goes_on ? t->state.step : -1, &t->metrics, err)) &&
              !(s = open_board(t, err)) && !(s = start_workers(t, err)) &&
              !(s = begin_weights(t, err)) && !(s = note_facts(t, err)))
-        s = cld_run_dir_write_devices(t->cfg->run.dir, t->pipeline, n_workers(t), err);
+        s = cld_run_dir_write_devices(t->dir, t->pipeline, n_workers(t), err);
     cld_drafter_file_make(&t->file, &t->setup.drafter, t->setup.taps, &t->setup.target,
                           t->cfg->drafter.init_std);
     free(path);
@@ -351,7 +399,8 @@ static enum cld_status evaluate(struct trainer *t, struct cld_error *err)
     if (s)
         return s;
     double accepted = cld_score_accepted(&score);
-    if (t->state.best_step < 0 || accepted > t->state.best_accepted) {
+    if (isfinite(cld_score_loss(&score)) &&
+        (t->state.best_step < 0 || accepted > t->state.best_accepted)) {
         t->state.best_accepted = accepted;
         t->state.best_step = t->state.step;
     }
@@ -367,7 +416,8 @@ static enum cld_status evaluate(struct trainer *t, struct cld_error *err)
              "(%zu blocks, %.1f s)",
              (long long)t->state.step, cld_score_loss(&score), cld_score_accuracy(&score), accepted,
              score.n_blocks, (cld_clock_ms() - begun) * 1e-3);
-    return cld_metrics_end(t->metrics, err);
+    s = cld_metrics_end(t->metrics, err);
+    return s ? s : cld_evaluate_finite(&score, err);
 }
 
 static enum cld_status save(struct trainer *t, struct cld_error *err)
@@ -404,20 +454,23 @@ static enum cld_status train(struct trainer *t, struct cld_error *err)
         if ((s = run_step(t, &r, err)) || (s = write_step(t, &r, err)) ||
             (s = count_skips(t, &r, err)))
             return s;
-        if (cld_signals_stop_asked()) {
-            if ((s = save(t, err)))
-                return s;
+        if (cld_deal_evaluates(t->cfg, t->feed, (size_t)t->state.step) && (s = evaluate(t, err)))
+            return s;
+        /* After the evaluation, if one was due: a resumed run goes on with the next step. */
+        bool stop = cld_signals_stop_asked() && t->state.step < n_steps;
+        if ((stop || due(t, t->cfg->train.checkpoint_every)) && (s = save(t, err)))
+            return s;
+        if (stop)
             return cld_fail(err, CLD_E_INTERRUPTED, "go on with --resume",
                             "stopped by a signal after step %lld; checkpoint %s/step-%lld written",
                             (long long)t->state.step, t->checkpoints, (long long)t->state.step);
-        }
-        bool last = t->state.step == n_steps;
-        if ((cld_deal_evaluates(t->cfg, t->feed, (size_t)t->state.step) &&
-             (s = evaluate(t, err))) ||
-            ((last || due(t, t->cfg->train.checkpoint_every)) && (s = save(t, err))))
-            return s;
     }
-    return CLD_OK;
+    /* Also what was resumed at its last step from another directory. */
+    if ((s = save(t, err)) || !t->state.step || t->state.n_skipped_steps < t->state.step)
+        return s;
+    return cld_fail(err, CLD_E_NUMERIC, "lower train.learning_rate, or look at the initial weights",
+                    "every step was skipped: none of %lld had a finite gradient",
+                    (long long)t->state.step);
 }
 
 /* After the workers are gone. */
@@ -482,8 +535,10 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     cld_devices_close(t->devices);
     cld_feed_close(t->feed);
     cld_train_state_free(&t->state);
+    free(t->dir);
     free(t->checkpoints);
     free(t->resumed);
+    free(t->init);
     free(t);
     cld_log_close();
     return s;

@@ -221,6 +221,28 @@ static void keeps_the_newest_and_the_best(void **state)
     close_small(r);
 }
 
+static void going_on_from_an_older_one(void **state)
+{
+    const char *dir = *state;
+    struct small *r = open_small(&small_config, CLD_F32);
+    char *best = cld_format("%s/best", dir);
+    OK(save(dir, r, 2, 2, 0, &err));
+    OK(save(dir, r, 4, 2, 0, &err));
+    OK(save(dir, r, 6, 6, 0, &err));
+    OK(save(dir, r, 3, 2, 1, &err)); /* what was just written stays, whatever its number */
+    assert_true(exists(dir, "step-3") && exists(dir, "step-2"));
+    assert_true(exists(dir, "old-step-4") && exists(dir, "old-step-6"));
+    assert_false(exists(dir, "step-4") || exists(dir, "step-6"));
+    assert_int_equal(found(best, false), 2); /* not one of the other course */
+    assert_int_equal(found(dir, false), 3);
+    OK(cld_ckptdir_rewind(dir, -1, -1, &err)); /* another run */
+    assert_true(exists(dir, "old-step-2") && exists(dir, "old-step-3"));
+    assert_false(exists(dir, "best"));
+    OK(cld_ckptdir_rewind(best, 1, -1, &err)); /* nothing there: nothing to do */
+    free(best);
+    close_small(r);
+}
+
 static size_t file_bytes(const char *dir, const char *name)
 {
     struct stat st;
@@ -385,6 +407,7 @@ int main(void)
         TEST(found_from_any_name),
         TEST(the_damaged_are_passed_over),
         TEST(keeps_the_newest_and_the_best),
+        TEST(going_on_from_an_older_one),
         TEST(a_full_disk_leaves_the_old),
         TEST(where_nothing_can_be_made),
         TEST(other_geometry),

@@ -32,10 +32,12 @@ same_weights() {
 lines() {
     wc -l 2>/dev/null <"$1" || echo 0
 }
-# begin RUN: starts the recipe in the background and sets $pid. Not through `expect`: it is to be
+# begin RUN ARGUMENTS...: starts the recipe in the background and sets $pid. Not through `expect`: it is to be
 # signalled.
 begin() {
-    "$cldraft" train "${recipe[@]}" --set "run.dir=$1" </dev/null >"$1.out" 2>&1 &
+    local dir=$1
+    shift
+    "$cldraft" train "${recipe[@]}" --set "run.dir=$dir" "$@" </dev/null >"$dir.out" 2>&1 &
     pid=$!
 }
 # signal NAME: to $pid. It may have ended already, which its exit code will tell.
@@ -95,6 +97,20 @@ expect 'it resumes' 0 '' train "${recipe[@]}" --set "run.dir=$polite" --resume "
 check 'interrupted and resumed: same weights and moments' same_weights "$whole" "$polite"
 check 'interrupted and resumed: same metrics' same_learning "$whole" "$polite"
 
+# --- stopped where an evaluation is due ---
+
+evaluated=$scratch/evaluated
+begin "$evaluated" --set train.evaluate_every=1
+some_steps() {
+    (($(lines "$evaluated/metrics.jsonl") >= 6))
+}
+wait_until some_steps
+signal TERM
+ended
+check 'a run that is stopped ends with 130' test "$code" = 130
+check 'every step was evaluated' test "$(grep -c '"heldout_loss"' "$evaluated/metrics.jsonl")" = \
+    "$(grep -c '"grad_norm"' "$evaluated/metrics.jsonl")"
+
 # --- killed, then resumed ---
 
 rude=$scratch/rude
@@ -120,5 +136,87 @@ expect 'resuming with fewer steps' 2 'train\.steps is 39' train "${recipe[@]}" \
 printf 'x' >>"$rude/checkpoints/step-$n_steps/drafter.safetensors"
 expect 'a damaged checkpoint' 3 'drafter\.safetensors' train "${recipe[@]}" \
     --set "run.dir=$rude" --resume "$rude/checkpoints/step-$n_steps"
+
+# --- short runs: which directory is whose ---
+
+# short RUN_DIR ARGUMENTS...: two steps of the least work; sets $code. What it says is in $said.
+said=$scratch/said
+short() {
+    local dir=$1
+    shift
+    code=0
+    "$cldraft" train configs/tiny.ini --set train.steps=2 --set data.heldout=none \
+        --set train.batch_rows=2 --set train.micro_rows=1 --set train.anchors=4 \
+        --set data.max_length=64 --set train.checkpoint_every=1 --set "run.dir=$dir" "$@" \
+        </dev/null >"$said" 2>&1 || code=$?
+}
+# ends CODE PATTERN: how the last short run ended, and what it said.
+ends() {
+    ((code == $1)) && grep -qE -- "$2" "$said"
+}
+
+slash=$scratch/slash
+short "$slash//"
+short "$slash/"
+check 'a slash after run.dir' ends 0 'slash held a run: it is kept as .*/slash\.1$'
+ln -s slash "$scratch/link"
+short "$scratch/link"
+check 'run.dir is a symbolic link' ends 0 'slash held a run: it is kept as .*/slash\.2$'
+check 'the link stays' test -L "$scratch/link" -a -d "$slash"
+short "$slash/."
+check 'run.dir cannot be renamed' ends 2 'choose another run\.dir'
+
+short "$slash" --set train.steps=4 --resume "$slash"
+short "$slash" --set train.steps=3 --set train.keep=1 --resume "$slash/checkpoints/step-2"
+check 'going on from an older step' ends 0 'step-4 is kept as .*/old-step-4'
+check 'keeps what it writes' test -s "$slash/checkpoints/step-3/manifest.json"
+
+short "$scratch/one"
+short "$scratch/other"
+short "$scratch/other" --set train.steps=3 --resume "$scratch/one"
+check 'resuming into the directory of another run' ends 0 'other held a run: it is kept as .*r\.1$'
+check 'which is a run of its own' test ! -e "$scratch/other/checkpoints/step-2"
+short "$scratch/new" --resume "$scratch/one"
+check 'resuming at the last step' ends 0 'checkpoint .*/new/checkpoints/step-2$'
+check 'writes the checkpoint that it tells of' test -s "$scratch/new/checkpoints/step-2/state.json"
+mv "$scratch/other/checkpoints/step-3" "$scratch/other/kept"
+short "$scratch/other" --set train.steps=4 --resume "$scratch/other/kept"
+check 'a checkpoint that would be moved away' ends 2 'other/kept lies in .*other, which holds a run'
+
+short "$scratch/first" --set "drafter.init=$scratch/one"
+check 'drafter.init is a run' ends 0 'starting from the drafter .*/one/checkpoints/step-2$'
+short "$scratch/first" --set "drafter.init=$scratch/first"
+check 'drafter.init would be moved away' ends 2 'first, which holds a run that would be set aside'
+short "$scratch/first" --set "drafter.init=$scratch/one" --set drafter.layers=1
+check 'drafter.init of another geometry' ends 3 'one/checkpoints/step-2.*layers'
+short "$scratch/first" --set "drafter.init=$scratch/nowhere"
+check 'no drafter.init' ends 3 'nowhere'
+check 'after which the old run is where it was' test -s "$scratch/first/status.json" \
+    -a ! -e "$scratch/first.1"
+
+made_up=(--set data.train=none --set data.synthetic=8,64 --set drafter.mask_token=944)
+short "$scratch/made-up" "${made_up[@]}"
+short "$scratch/made-up" "${made_up[@]}" --set data.heldout=examples/tiny/eval.jsonl \
+    --set eval.rows=4 --set train.steps=3 --resume "$scratch/made-up"
+check 'held-out texts may be added to made-up rows' ends 0 'step 3: held-out loss'
+short "$scratch/made-up" "${made_up[@]}" --set train.steps=4 --resume "$scratch/made-up"
+check 'and be taken away' ends 0 'made-up/checkpoints/step-4$'
+
+# --- numbers that are not finite ---
+
+cp -r "$scratch/one/checkpoints/step-2" "$scratch/broken"
+weights=$scratch/broken/drafter.safetensors
+n_bytes=$(wc -c <"$weights")
+# All ones is a NaN in bf16. The second half is weights alone, no header.
+head -c "$((n_bytes / 2))" "$weights" >"$scratch/half"
+head -c "$((n_bytes - n_bytes / 2))" /dev/zero | tr '\0' '\377' | cat "$scratch/half" - >"$weights"
+expect 'a held-out loss that is not finite' 6 'the held-out loss is -?nan' eval "${recipe[@]}" \
+    --drafter "$scratch/broken"
+short "$scratch/nan" --set "drafter.init=$scratch/broken"
+check 'no step with a finite gradient' ends 6 'every step was skipped: none of 2'
+short "$scratch/nan" --set "drafter.init=$scratch/broken" --set eval.rows=4 \
+    --set data.heldout=examples/tiny/eval.jsonl
+check 'an evaluation that is not finite' ends 6 'the held-out loss is -?nan'
+check 'is never the best' test ! -e "$scratch/nan/checkpoints/best"
 
 verdict
