@@ -24,7 +24,11 @@ static void *wait_for_signals(void *arg)
 enum cld_status cld_signals_install(struct cld_error *err)
 {
     static sigset_t set; /* the thread reads it as long as the process lives */
+    static bool installed;
     pthread_t thread;
+    if (installed)
+        return CLD_OK;
+    installed = true;
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);

@@ -10,7 +10,7 @@
 
 #include "error.h"
 
-/* Once, from the main thread before any other thread begins: they inherit the mask. */
+/* From the main thread before any other thread begins: they inherit the mask. Later calls do nothing. */
 enum cld_status cld_signals_install(struct cld_error *err);
 bool cld_signals_stop_asked(void); /* any thread */
 /* For what comes before the first step: CLD_E_INTERRUPTED once a stop is asked for. Any thread. */

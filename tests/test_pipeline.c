@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -17,6 +18,7 @@
 #include "device.h"
 #include "log.h"
 #include "pipeline.h"
+#include "signals.h"
 #include "temp_dir.h"
 #include "trainer.h"
 
@@ -163,11 +165,11 @@ static void two_targets_and_three_drafters_repeat_bit_for_bit(void **state)
 
 /* --- checkpoints ------------------------------------------------------------------------------ */
 
+/* Goes on from step 5 of a copy of the run `from`. */
 static void resume(const char *dir, const char *from, const char *name, const char *extra)
 {
-    char *checkpoint = cld_format("%s/%s/checkpoints/step-5", dir, from);
-    char *command = cld_format("mkdir -p %s/%s && cp %s/%s/metrics.jsonl %s/%s", dir, name, dir,
-                               from, dir, name);
+    char *checkpoint = cld_format("%s/%s/checkpoints/step-5", dir, name);
+    char *command = cld_format("cp -a %s/%s %s/%s", dir, from, dir, name);
     assert_int_equal(system(command), 0);
     must_train(dir, name, extra, checkpoint);
     free(checkpoint);
@@ -256,7 +258,7 @@ static enum cld_status interrupt_when_full(const char *worker, size_t number, st
     } else if (number == 24) {
         while (n_asked < 24 + 3)
             pthread_cond_wait(&seen_more, &seen_lock);
-        raise(SIGINT);
+        kill(getpid(), SIGINT);
     }
     pthread_mutex_unlock(&seen_lock);
     return CLD_OK;
@@ -305,5 +307,7 @@ int main(void)
         cmocka_unit_test(a_dead_worker_stops_the_run_which_can_go_on),
         cmocka_unit_test(an_interrupt_with_a_full_ring),
     };
-    return cmocka_run_group_tests(tests, set_up, remove_temp_dir);
+    struct cld_error err = CLD_ERROR_INIT;
+    /* Before a driver has threads, which would take the signal for the process. */
+    return cld_signals_install(&err) || cmocka_run_group_tests(tests, set_up, remove_temp_dir);
 }
