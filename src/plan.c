@@ -176,11 +176,6 @@ size_t cld_plan_largest(const struct cld_plan *p, const char **name)
     return most;
 }
 
-size_t cld_plan_n(const struct cld_plan *p)
-{
-    return p->n;
-}
-
 enum cld_status cld_plan_check(const struct cld_plan *p, const char *who, size_t budget_bytes,
                                size_t max_buffer_bytes, struct cld_error *err)
 {

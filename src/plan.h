@@ -63,7 +63,6 @@ size_t cld_plan_pinned_bytes(const struct cld_plan *p);
 size_t cld_plan_bytes_for(const struct cld_plan *p, enum cld_purpose purpose);
 /* Bytes of the largest buffer and its name. */
 size_t cld_plan_largest(const struct cld_plan *p, const char **name);
-size_t cld_plan_n(const struct cld_plan *p);
 
 /* CLD_E_MEMORY if the sum passes budget_bytes or a buffer passes max_buffer_bytes, with the
  * numbers; an overflow or lack of host memory while declaring is reported here too. */
