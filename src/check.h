@@ -65,6 +65,9 @@ struct cld_check_options {
     uint64_t seed;
     const char *device; /* as on the command line, for the commands that repeat failures; or NULL */
     FILE *out;          /* a line a case; NULL: failures only, to stderr */
+    struct cld_program_options programs;
+    struct cld_variants *list; /* not NULL: nothing is computed, variants are noted (queue.h) */
+    bool only_family;          /* that of the device's class alone */
 };
 enum cld_status cld_check_device(const struct cld_device_info *device,
                                  const struct cld_check_options *options, size_t *n_passed,

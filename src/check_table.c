@@ -7,6 +7,7 @@
 #include "check_gemm.h"
 #include "check_ops.h"
 #include "file.h"
+#include "log.h"
 
 const struct cld_check_op cld_check_ops[] = {
     {"rmsnorm", cld_check_rmsnorm},
@@ -71,12 +72,21 @@ enum cld_status cld_check_device(const struct cld_device_info *device,
     *n_passed = *n_failed = 0;
     for (enum cld_family f = CLD_FAMILY_CPU; f <= CLD_FAMILY_GPU && !s; f++) {
         struct cld_check c = {.seed = options->seed, .out = options->out};
-        if ((s = cld_queue_open(device, &(struct cld_queue_options){.name = "checks", .family = f},
-                                &c.q, err)))
+        const struct cld_queue_options queue = {.name = "checks",
+                                                .family = f,
+                                                .programs = options->programs,
+                                                .list = options->list};
+        if (options->only_family &&
+            (f == CLD_FAMILY_CPU) != (device->class == CLD_CLASS_CPU))
+            continue;
+        if ((s = cld_queue_open(device, &queue, &c.q, err)))
             break;
         for (c.storage = CLD_F32; c.storage <= CLD_BF16 && !s; c.storage++)
             if (!options->skip[c.storage])
                 s = check_queue(&c, options, err);
+        if (!s && !options->list)
+            cld_info("%s kernels: %zu cases, programs: %s", f == CLD_FAMILY_CPU ? "CPU" : "GPU",
+                     c.n_passed + c.n_failed, cld_queue_program_origin(c.q));
         *n_passed += c.n_passed;
         *n_failed += c.n_failed;
         cld_queue_close(c.q);

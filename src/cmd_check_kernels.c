@@ -10,6 +10,14 @@
 #include "check.h"
 #include "log.h"
 
+static enum cld_program_source program_source(const struct cld_args *a)
+{
+    const char *from = cld_args_value(a, "program");
+    if (!from || !strcmp(from, "source"))
+        return CLD_PROGRAM_SOURCE;
+    return strcmp(from, "spirv") ? CLD_PROGRAM_AUTO : CLD_PROGRAM_SPIRV;
+}
+
 enum cld_status cld_cmd_check_kernels(const struct cld_args *a, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -21,6 +29,7 @@ enum cld_status cld_cmd_check_kernels(const struct cld_args *a, struct cld_error
         .device = cld_args_value(a, "device"),
         .seed = seed ? strtoull(seed, NULL, 10) : 1,
         .out = stdout,
+        .programs = {.source = program_source(a), .modules = cld_args_value(a, "modules")},
     };
     size_t n_passed = 0, n_failed = 0;
     if (cld_args_flag(a, "list")) {
