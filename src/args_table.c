@@ -50,7 +50,7 @@ static const struct cld_option out = {
     .name = "out", .value = "DIR",
     .help = "make the modules there; without it the variants are printed"};
 static const struct cld_option checks = {
-    .name = "checks", .help = "also the variants of check-kernels"};
+    .name = "checks", .help = "also the variants of check-kernels, of all operations or of --op O"};
 static const struct cld_option variants = {
     .name = "variants", .value = "FILE", .help = "also those of a list that was printed"};
 static const struct cld_option ptx = {
@@ -99,7 +99,7 @@ const struct cld_command cld_commands[] = {
                        "Finds the kernel variants that training runs of the configurations ask for, with the "
                        "kernels for CPUs and those for GPUs, and compiles each. Reads the target; computes "
                        "nothing.",
-                       {&checks, &variants, &out, &ptx, &set}},
+                       {&checks, &op, &variants, &out, &ptx, &set}},
     [CLD_CMD_HELP] = {"help", "[TOPIC]", 0, 1, "explain a topic",
                       "Topics: config (all keys of the configuration), commands, exit-codes, or "
                       "the name of a command.",

@@ -62,13 +62,15 @@ done:
 }
 
 /* What check-kernels asks for on the default device. */
-static enum cld_status list_checks(const struct cld_devices *devices, struct cld_variants *list,
-                                   struct cld_error *err)
+static enum cld_status list_checks(const struct cld_args *a, const struct cld_devices *devices,
+                                   struct cld_variants *list, struct cld_error *err)
 {
     struct cld_device_info device;
     size_t n_passed = 0, n_failed = 0;
     enum cld_status s = cld_devices_pick(devices, NULL, &device, err);
-    return s ? s : cld_check_device(&device, &(struct cld_check_options){.seed = 1, .list = list},
+    return s ? s : cld_check_device(&device, &(struct cld_check_options){.op = cld_args_value(a, "op"),
+                                                                .seed = 1,
+                                                                .list = list},
                                     &n_passed, &n_failed, err);
 }
 
@@ -87,7 +89,7 @@ static enum cld_status collect(const struct cld_args *a, struct cld_variants *li
     for (size_t i = 0; i < cld_args_n(a) && !s; i++)
         s = list_config(a, cld_args_at(a, i), devices, list, err);
     if (!s && cld_args_flag(a, "checks"))
-        s = list_checks(devices, list, err);
+        s = list_checks(a, devices, list, err);
     cld_devices_close(devices);
     return s;
 }

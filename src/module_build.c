@@ -102,9 +102,11 @@ static enum cld_status compile_ptx(const char *bitcode, const char *to, struct c
     }
     if ((s = RUN(ptx_hint, err, "llvm-dis-15", bitcode, "-o", ir)) ||
         (s = rewrite_ir(ir, &kernels, err)) ||
-        /* libclc 15 has opaque pointers, the translator writes typed ones. */
-        (s = RUN(ptx_hint, err, "llvm-link-15", "-opaque-pointers", "--only-needed", ir, libclc, "-o",
-                 linked)))
+        /* libclc 15 has opaque pointers, the translator writes typed ones: reading its text makes them
+         * opaque, reading its bitcode would not. */
+        (s = RUN(ptx_hint, err, "llvm-as-15", "-opaque-pointers", ir, "-o", optimised)) ||
+        (s = RUN(ptx_hint, err, "llvm-link-15", "-opaque-pointers", "--only-needed", optimised, libclc,
+                 "-o", linked)))
         goto done;
     if (!(keep = cld_format("--internalize-public-api-list=%s", kernels))) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory");

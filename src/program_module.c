@@ -27,9 +27,8 @@ static const struct route {
 
 /* Oclgrind hangs in clCreateProgramWithIL, others give a pointer to a function that refuses: only
  * the list of versions tells that a device takes IL. */
-static bool find_route(const struct cld_queue *q, enum cld_module_form *form)
+static bool find_route(const struct cld_device_info *d, enum cld_module_form *form)
 {
-    const struct cld_device_info *d = &q->device;
     if (d->il_version[0] && strstr(d->il_version, "SPIR-V"))
         *form = CLD_MODULE_SPIRV;
     else if (cld_device_is_nvidia(d))
@@ -41,16 +40,16 @@ static bool find_route(const struct cld_queue *q, enum cld_module_form *form)
     return true;
 }
 
-const char *cld_queue_module_route(const struct cld_queue *q)
+const char *cld_module_route(const struct cld_device_info *d)
 {
     enum cld_module_form form;
-    return find_route(q, &form) ? routes[form].name : NULL;
+    return find_route(d, &form) ? routes[form].name : NULL;
 }
 
 static enum cld_status need_route(const struct cld_queue *q, enum cld_module_form *form,
                                   struct cld_error *err)
 {
-    if (find_route(q, form))
+    if (find_route(&q->device, form))
         return CLD_OK;
     return cld_fail(err, CLD_E_DEVICE, "set runtime.program = source",
                     "%s: %s takes no SPIR-V module: it has no IL version, no cl_khr_spir, and is not "
@@ -61,10 +60,6 @@ static enum cld_status need_route(const struct cld_queue *q, enum cld_module_for
 static enum cld_status check_needs(const struct cld_queue *q, const struct cld_spirv *m,
                                    const char *what, struct cld_error *err)
 {
-    const struct {
-        bool needed;
-        const char *extension;
-    } needs[] = {{m->float16, "cl_khr_fp16"}, {m->float64, "cl_khr_fp64"}};
     cl_uint bits = 0;
     int code = clGetDeviceInfo(q->id, CL_DEVICE_ADDRESS_BITS, sizeof bits, &bits, NULL);
     if (code != CL_SUCCESS)
@@ -73,10 +68,9 @@ static enum cld_status check_needs(const struct cld_queue *q, const struct cld_s
         return cld_fail(err, CLD_E_INPUT, "make it for the target spir64",
                         "%s has addresses of %u bits, %s of %u", what, m->address_bits,
                         q->device.name, bits);
-    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
-        if (needs[i].needed && !cld_device_has_extension(&q->device, needs[i].extension))
-            return cld_fail(err, CLD_E_INPUT, "", "%s needs %s, which %s lacks", what,
-                            needs[i].extension, q->device.name);
+    if (m->float64 && !cld_device_has_extension(&q->device, "cl_khr_fp64"))
+        return cld_fail(err, CLD_E_INPUT, "", "%s needs cl_khr_fp64, which %s lacks", what,
+                        q->device.name);
     return CLD_OK;
 }
 
@@ -157,7 +151,7 @@ static enum cld_status need_modules(struct cld_queue *q, struct cld_error *err)
     enum cld_status s = cld_modules_open(q->program_options.modules, &q->modules, err);
     if (!s)
         cld_info("%s: kernels come from the SPIR-V modules of %s, as %s", q->name,
-                 cld_modules_dir(q->modules), cld_queue_module_route(q));
+                 cld_modules_dir(q->modules), cld_module_route(&q->device));
     return s;
 }
 

@@ -171,7 +171,7 @@ const char *cld_queue_program_origin(struct cld_queue *q)
     const char *parts[3];
     char modules[40];
     size_t n = 0;
-    snprintf(modules, sizeof modules, "SPIR-V modules (%s)", cld_queue_module_route(q));
+    snprintf(modules, sizeof modules, "SPIR-V modules (%s)", cld_module_route(&q->device));
     if (q->counts.n_builds || !(q->counts.n_cached + q->counts.n_modules))
         parts[n++] = "source";
     if (q->counts.n_cached)

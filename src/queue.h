@@ -94,7 +94,7 @@ struct cld_queue_counts cld_queue_counts(const struct cld_queue *q);
  * or several of these. The text is the queue's and holds until the next call. */
 const char *cld_queue_program_origin(struct cld_queue *q);
 /* How SPIR-V gets to the device: "IL", "bitcode", "PTX"; NULL: not at all. */
-const char *cld_queue_module_route(const struct cld_queue *q);
+const char *cld_module_route(const struct cld_device_info *d);
 /* Only lists what it would build. */
 bool cld_queue_lists(const struct cld_queue *q);
 /* Where built programs are kept; NULL: nowhere. */

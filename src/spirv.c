@@ -23,7 +23,6 @@ enum {
     OP_FUNCTION_PARAMETER = 55,
     MODEL_KERNEL = 6,
     ADDRESSING_PHYSICAL64 = 2,
-    CAPABILITY_FLOAT16 = 9,
     CAPABILITY_FLOAT64 = 10
 };
 
@@ -121,7 +120,6 @@ static spv_result_t on_instruction(void *user, const spv_parsed_instruction_t *i
     struct walk *w = user;
     switch (in->opcode) {
     case OP_CAPABILITY:
-        w->m->float16 = w->m->float16 || in->words[1] == CAPABILITY_FLOAT16;
         w->m->float64 = w->m->float64 || in->words[1] == CAPABILITY_FLOAT64;
         break;
     case OP_MEMORY_MODEL:

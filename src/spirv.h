@@ -17,7 +17,7 @@ struct cld_spirv_kernel {
 struct cld_spirv {
     unsigned major, minor;  /* version of SPIR-V */
     unsigned address_bits;  /* 32 or 64 */
-    bool float16, float64;  /* what it needs of a device besides the least */
+    bool float64;           /* needs cl_khr_fp64; OpenCL 1.2 allows nothing else that is optional */
     size_t n_kernels;
     struct cld_spirv_kernel *kernels;
 };
