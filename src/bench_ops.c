@@ -134,7 +134,7 @@ static enum cld_status make_attention(const struct cld_bench *b, struct cld_benc
     const struct cld_drafter_config *d = &b->setup->drafter;
     size_t n_q = batch->n_draft, n_keys = batch->n_ctx + batch->n_draft;
     size_t q_cols = d->n_heads * d->head_dim, k_cols = d->n_kv_heads * d->head_dim;
-    const enum cld_dtype grad = CLD_F32; /* as in the drafter */
+    const enum cld_dtype grad = storage; /* as in the drafter */
     enum cld_status s = cld_attention_plan(c->q, b->cfg->attention.backend, n_q, n_keys, d->n_heads,
                                            d->n_kv_heads, d->head_dim, storage, grad, true,
                                            &t->plan, err);
