@@ -124,15 +124,14 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dkv_t
                 fetch_rows(other + TILE_BYTES, BT, d_o, d_o_ld, to_come, next.begin, n_q);
                 commit_copies();
             }
-            product_local(s, keys_tile, stage);
-            product_rows(t, rows, stage + TILE_BYTES);
+            product_both(s, keys_tile, stage, t, rows, stage + TILE_BYTES);
             weigh(s, c, st);
             if (!(now.entry & 1))
                 mask_weights(s, mask + spans_at, at, now.begin, n_q, key);
 #pragma unroll
             for (uint i = 0; i < BT / 16; i++)
                 weights[i] = pack_operand(s + 2 * i);
-            accumulate(v_sums, weights, stage + TILE_BYTES);
+            accumulate_first(v_sums, weights, stage + TILE_BYTES, t);
 #pragma unroll
             for (uint j = 0; j < BT / 8; j++)
 #pragma unroll
@@ -141,7 +140,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dkv_t
 #pragma unroll
             for (uint i = 0; i < BT / 16; i++)
                 weights[i] = pack_operand(s + 2 * i);
-            accumulate(k_sums, weights, stage);
+            accumulate_second(k_sums, weights, stage, v_sums);
             uint swap = stage;
             stage = other;
             other = swap;

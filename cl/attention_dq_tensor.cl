@@ -98,16 +98,14 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_te
                 span[0] = load_span(mask + spans_at, real0, row_of(at, own));
                 span[1] = load_span(mask + spans_at, real1, row_of(at, own + 8));
             }
-            WAIT_COPIES(1);
+            WAIT_COPIES(0);
             ready();
             if (after >= 0)
                 fetch_keys(next_tile, KT, keys, k_ld, after / 2 * KT, n_keys);
             commit_copies();
-            product_rows(s, rows, keys_tile);
+            product_both(s, rows, keys_tile, t, d_rows, values_tile);
             weigh(s, c, norm, full, span, k0);
-            WAIT_COPIES(1);
-            ready();
-            product_rows(t, d_rows, values_tile);
+            finish_product(t);
             barrier(CLK_LOCAL_MEM_FENCE);
             if (after >= 0)
                 fetch_keys(values_tile, KT, values, v_ld, after / 2 * KT, n_keys);

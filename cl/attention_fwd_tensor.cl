@@ -13,17 +13,23 @@ static inline void mask_scores(float s[BT / 8][4], int4 span0, int4 span1, int k
                 s[j][e] = -INFINITY;
 }
 
-/* Scores of row r (0 or 1) to weights 2^(c s - top): the running maximum `top` (in units of scores)
- * and the lane's `sum` of weights move on; returns what sums so far are to be multiplied with. Rows
- * that saw nothing yet have a maximum of -INFINITY and are measured from 0. */
+/* Scores of row r (0 or 1) to weights 2^(c (s - top)), and the lane's `sum` of weights moves on.
+ * `top` is the maximum that was met, or one that a later score passes by less than SLACK powers of
+ * two; returns what sums so far are to be multiplied with, which is 1 where it did not move. Rows that
+ * saw nothing yet have a maximum of -INFINITY and are measured from 0. */
+#define SLACK 8.0f
 static inline float weigh(float s[BT / 8][4], uint r, float c, float *top, float *sum)
 {
-    float high = -INFINITY, more = 0.0f;
+    float high = -INFINITY, more = 0.0f, keep = 1.0f;
 #pragma unroll
     for (uint j = 0; j < BT / 8; j++)
         high = fmax(high, fmax(s[j][2 * r], s[j][2 * r + 1]));
-    high = fmax(*top, quad_max(high));
-    float base = high == -INFINITY ? 0.0f : high * c, keep = native_exp2(fma(*top, c, -base));
+    high = quad_max(high);
+    if ((high - *top) * c > SLACK) {
+        keep = native_exp2((*top - high) * c);
+        *top = high;
+    }
+    float base = *top == -INFINITY ? 0.0f : *top * c;
 #pragma unroll
     for (uint j = 0; j < BT / 8; j++) {
         s[j][2 * r] = native_exp2(fma(s[j][2 * r], c, -base));
@@ -31,8 +37,18 @@ static inline float weigh(float s[BT / 8][4], uint r, float c, float *top, float
         more += s[j][2 * r] + s[j][2 * r + 1];
     }
     *sum = fma(*sum, keep, more);
-    *top = high;
     return keep;
+}
+
+static inline void scale_sums(float sums[D / 8][4], float by0, float by1)
+{
+#pragma unroll
+    for (uint i = 0; i < D / 8; i++) {
+        sums[i][0] *= by0;
+        sums[i][1] *= by0;
+        sums[i][2] *= by1;
+        sums[i][3] *= by1;
+    }
 }
 
 static inline void store_row(float sums[D / 8][4], uint r, float top, float sum, float scale,
@@ -90,13 +106,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_t
 #pragma unroll
             for (uint i = 0; i < BT / 16; i++)
                 weights[i] = pack_operand(s + 2 * i);
-#pragma unroll
-            for (uint i = 0; i < D / 8; i++) {
-                sums[i][0] *= keep0;
-                sums[i][1] *= keep0;
-                sums[i][2] *= keep1;
-                sums[i][3] *= keep1;
-            }
+            if (keep0 != 1.0f || keep1 != 1.0f)
+                scale_sums(sums, keep0, keep1);
             WAIT_COPIES(1);
             ready();
             if (after >= 0)
