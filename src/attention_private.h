@@ -26,9 +26,6 @@ struct cld_attention_impl {
 extern const struct cld_attention_impl cld_attention_sparse_cpu, cld_attention_sparse_gpu,
     cld_attention_dense;
 
-/* head_dim^-0.5 */
-float cld_attention_scale(const struct cld_attention_plan *p);
-
 /* A tensor as three arguments of a kernel: buffer, offset and ld in elements. */
 #define CLD_TENSOR_ARGS(t) CLD_BUF((t)->buf), CLD_U64((t)->offset), CLD_U64((t)->ld)
 

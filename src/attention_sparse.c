@@ -96,7 +96,7 @@ static enum cld_status run_pass(struct cld_queue *q, const struct cld_attention_
         CLD_BUF((a)->visited ? (a)->visited->buf : NULL),                                         \
         CLD_U64((a)->visited ? (a)->visited->offset + (column) : 0), CLD_I32((a)->mask->n_q),     \
         CLD_I32((a)->mask->n_keys), CLD_U64(n_group((a)->plan)),                                  \
-        CLD_FLOAT(cld_attention_scale((a)->plan)), CLD_U64(n_pieces)
+        CLD_FLOAT((a)->plan->scale), CLD_U64(n_pieces)
 
 /* Pieces of the passes that own query rows: query tiles x KV heads x parts of a group. */
 static size_t n_q_pieces(const struct cld_attention *a)

@@ -34,6 +34,7 @@ struct cld_target {
     struct cld_target_options options;
     struct cld_queue *q;
     size_t n_layers; /* that run */
+    size_t head_room; /* config.head_dim, rounded up to what kernels take; see target.c */
     struct cld_tensor embed, head; /* [V, H]; tied: head is embed */
     struct cld_tensor norm;
     struct cld_target_layer *layers;
