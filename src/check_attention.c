@@ -330,22 +330,27 @@ static enum cld_status check_geometry(struct cld_check *c, const struct geometry
     return s;
 }
 
-enum cld_status cld_check_attention(struct cld_check *c, struct cld_error *err)
+static enum cld_status check_backend(struct cld_check *c, enum cld_attention_backend b,
+                                     size_t n_geometries, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     const struct geometry *geo = &geometries[0];
+    for (size_t i = 0; i < n_geometries && !s; i++)
+        s = check_geometry(c, &geometries[i], i == 0, b, err);
+    /* scores of 100 and of 1000: softmax close to one-hot */
+    if (s || (s = check_case(c, &shapes[15], geo, b, CLD_F32, 10, err)) ||
+        (s = check_case(c, &shapes[10], geo, b, CLD_F32, 30, err)))
+        return s;
+    return check_case(c, &shapes[16], geo, b, CLD_BF16, 1, err);
+}
+
+enum cld_status cld_check_attention(struct cld_check *c, struct cld_error *err)
+{
     size_t n = c->storage == CLD_BF16 ? n_few : sizeof geometries / sizeof *geometries;
-    for (size_t i = 0; i < n && !s; i++)
-        s = check_geometry(c, &geometries[i], i == 0, CLD_ATTENTION_SPARSE, err);
-    for (size_t i = 0; i < n_few && !s; i++)
-        s = check_geometry(c, &geometries[i], i == 0, CLD_ATTENTION_DENSE, err);
-    for (size_t i = 0; i < 2 && !s; i++) {
-        enum cld_attention_backend b = i ? CLD_ATTENTION_DENSE : CLD_ATTENTION_SPARSE;
-        /* scores of 100 and of 1000: softmax close to one-hot */
-        if ((s = check_case(c, &shapes[15], geo, b, CLD_F32, 10, err)) ||
-            (s = check_case(c, &shapes[10], geo, b, CLD_F32, 30, err)) ||
-            (s = check_case(c, &shapes[16], geo, b, CLD_BF16, 1, err)))
-            break;
-    }
-    return s;
+    return check_backend(c, CLD_ATTENTION_SPARSE, n, err);
+}
+
+enum cld_status cld_check_attention_dense(struct cld_check *c, struct cld_error *err)
+{
+    return check_backend(c, CLD_ATTENTION_DENSE, n_few, err);
 }

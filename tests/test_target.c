@@ -8,11 +8,11 @@
 #include "small_drafter.h"
 #include "target.h"
 #include "tensor_io.h"
+#include "test_device.h"
 
 /* Golden targets are test_cases.sh's; here is what it cannot see. */
 
 struct fixture {
-    struct cld_devices *devices;
     struct cld_queue *q;
     struct cld_plan *plan;
     struct cld_target t;
@@ -22,8 +22,6 @@ static struct fixture *open_target(size_t head_dim)
 {
     static const int taps[] = {0};
     struct fixture *f = calloc(1, sizeof *f);
-    struct cld_device_info cpu;
-    struct cld_queue_options queue = {.name = "test"};
     struct cld_model_config config = {.model_type = "qwen3",
                                       .n_layers = 1,
                                       .hidden = 24,
@@ -41,9 +39,7 @@ static struct fixture *open_target(size_t head_dim)
     struct cld_target_options options = {
         .storage = CLD_F32, .n_tokens = 16, .n_positions = 16, .taps = taps, .n_taps = 1};
     assert_non_null(f);
-    OK(cld_devices_open(&f->devices, &err));
-    OK(cld_devices_pick(f->devices, "cpu:0/1", &cpu, &err));
-    OK(cld_queue_open(&cpu, &queue, &f->q, &err));
+    f->q = open_queue(CLD_FAMILY_AUTO);
     assert_non_null(f->plan = cld_plan_new());
     OK(cld_target_describe(&f->t, &config, &options, f->q, f->plan, &err));
     OK(cld_plan_create(f->plan, f->q, &err));
@@ -56,7 +52,6 @@ static void close_target(struct fixture *f)
     cld_plan_free(f->plan);
     cld_queue_close(f->q);
     cld_target_free(&f->t);
-    cld_devices_close(f->devices);
     free(f);
 }
 
@@ -111,5 +106,5 @@ int main(void)
         cmocka_unit_test(test_generated_heads_end_in_zeros),
         cmocka_unit_test(test_heads_that_kernels_take_have_no_gaps),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, find_cpu, close_devices);
 }
