@@ -55,7 +55,8 @@ enum cld_status cld_ckptdir_rewind(const char *parent, int64_t step, int64_t bes
 
 /* Removes what dead processes left half written. Then, if the newest step-N verifies (its error
  * otherwise, and nothing more is removed), removes all but the `keep` newest, the step `also_keep`
- * (-1: none) and the one that `best` names. keep = 0 keeps all. */
+ * (-1: none) and the one that `best` names, and what a rewind left of another course up to the
+ * newest's step. keep = 0 keeps all. */
 enum cld_status cld_ckptdir_prune(const char *parent, size_t keep, int64_t also_keep,
                                   struct cld_error *err);
 

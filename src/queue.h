@@ -56,7 +56,6 @@ enum cld_status cld_queue_flush(struct cld_queue *q, struct cld_error *err);
 /* Ends the warm-up: from now on asking for a kernel variant that was not built, or for a new
  * buffer, is an error that names it. */
 void cld_queue_seal(struct cld_queue *q);
-bool cld_queue_sealed(const struct cld_queue *q);
 
 /* Counters since the queue was opened; tests assert on them. */
 struct cld_queue_counts {
@@ -99,7 +98,6 @@ enum cld_status cld_buf_pinned(struct cld_queue *q, const char *name, size_t n_b
 
 void cld_buf_free(struct cld_buf *b); /* NULL is fine */
 size_t cld_buf_bytes(const struct cld_buf *b);
-const char *cld_buf_name(const struct cld_buf *b);
 
 /* Blocking copies between host and device; bounds are checked. */
 enum cld_status cld_buf_write(struct cld_buf *b, size_t offset_bytes, const void *from,
