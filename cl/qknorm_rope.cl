@@ -3,8 +3,8 @@
  *
  * An item is one head of one row; item i is head i % n_heads of row i / n_heads. In the GPU family
  * lph neighbouring work-items share an item, each holding 8 elements of either half, and a group
- * works on n_slots items at a time. In the CPU family a work-item holds the whole head. The rotation
- * is orthogonal, so its backward pass is the rotation by the negative angle.
+ * works on n_slots items at a time. In the CPU family a work-item holds the whole head. The
+ * rotation is orthogonal, so its backward pass is the rotation by the negative angle.
  * Backward, a piece of work is a run of items, whose share of dw is one row of `part`. */
 #ifndef ODD_HALF
 #define ODD_HALF 0 /* 1: head_dim / 2 is no multiple of 8, so second halves lose the alignment */

@@ -173,8 +173,8 @@ enum cld_status cld_check_values(struct cld_check *c, const char *name, enum cld
     return upload(t, err);
 }
 
-/* The sum of four uniform numbers of 16 bits, with deviation 1: millions are made, and a logarithm and
- * a cosine for each take longer than the operation under test. */
+/* The sum of four uniform numbers of 16 bits, with deviation 1: millions are made, and a logarithm
+ * and a cosine for each take longer than the operation under test. */
 static double about_normal(uint64_t bits)
 {
     uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);

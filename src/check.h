@@ -77,8 +77,8 @@ enum cld_status cld_check_device(const struct cld_device_info *device,
 void cld_check_begin(struct cld_check *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* An input [n_rows, n_cols] of about normal values times `scale`, and its exact host copy. The returned
- * pointer stays valid until the next cld_check_begin (at most 64 tensors a case). */
+/* An input [n_rows, n_cols] of about normal values times `scale`, and its exact host copy. The
+ * returned pointer stays valid until the next cld_check_begin (at most 64 tensors a case). */
 enum cld_status cld_check_input(struct cld_check *c, const char *name, enum cld_dtype type,
                                 size_t n_rows, size_t n_cols, double scale,
                                 struct cld_check_tensor **out, struct cld_error *err);

@@ -311,8 +311,8 @@ static const struct shape shapes[] = {
 };
 
 /* All shapes run with the first, the others with those of odd[]. The first n_few are enough where
- * head_dim changes little: in bf16, which is a matter of loads and stores, and for dense, whose loops
- * are plain. Building a variant takes seconds on some devices. */
+ * head_dim changes little: in bf16, which is a matter of loads and stores, and for dense, whose
+ * loops are plain. Building a variant takes seconds on some devices. */
 static const struct geometry geometries[] = {
     {3, 1, 64}, {8, 2, 128}, {1, 1, 8},  {2, 1, 16},  {4, 2, 24},
     {7, 1, 40}, {5, 1, 72},  {8, 1, 96}, {2, 2, 256},

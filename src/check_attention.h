@@ -1,5 +1,5 @@
-/* check_attention.h - the checks of op_attention.h, sparse and dense, for check_table.c. Thread: the
- * queue's owner. */
+/* check_attention.h - the checks of op_attention.h, sparse and dense, for check_table.c. Thread:
+ * the queue's owner. */
 #ifndef CLD_CHECK_ATTENTION_H
 #define CLD_CHECK_ATTENTION_H
 

@@ -36,7 +36,8 @@ static enum cld_status body(struct cld_check *c, void *arg, struct cld_error *er
     return cld_gemm(c->q, &o->g, o->scratch, err);
 }
 
-/* What the product reads of an operand, as [n_rows, n_cols], whichever way it lies in the tensor. */
+/* What the product reads of an operand, as [n_rows, n_cols], whichever way it lies in the
+ * tensor. */
 static void operand(const struct product *p, const struct cld_check_tensor *t, bool transposed,
                     size_t n_rows, size_t n_cols, double *to)
 {

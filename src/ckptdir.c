@@ -473,7 +473,8 @@ static int64_t old_step(const char *name)
         return -1;
     size_t n = strcspn(name + 4, ".");
     const char *suffix = name + 4 + n;
-    if (n >= sizeof base || (*suffix && (!suffix[1] || suffix[1 + strspn(suffix + 1, "0123456789")])))
+    size_t n_digits = *suffix ? strspn(suffix + 1, "0123456789") : 0;
+    if (n >= sizeof base || (*suffix && (!n_digits || suffix[1 + n_digits])))
         return -1;
     memcpy(base, name + 4, n);
     base[n] = 0;

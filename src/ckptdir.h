@@ -47,8 +47,8 @@ enum cld_status cld_ckptdir_latest(const char *parent, bool set_bad_aside, char 
 /* Points PARENT/best at step-N, in one step. */
 enum cld_status cld_ckptdir_mark_best(const char *parent, int64_t step, struct cld_error *err);
 
-/* The run of PARENT goes on from `step`: later ones, which another course of it left, are renamed to
- * old-step-N, so that the newest is always the present course's. A `best` among them names step
+/* The run of PARENT goes on from `step`: later ones, which another course of it left, are renamed
+ * to old-step-N, so that the newest is always the present course's. A `best` among them names step
  * `best` instead (-1: none), or goes if that is not there. No PARENT is fine. */
 enum cld_status cld_ckptdir_rewind(const char *parent, int64_t step, int64_t best,
                                    struct cld_error *err);

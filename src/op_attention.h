@@ -2,11 +2,12 @@
  *
  * q [n_q, n_heads * head_dim], k and v [n_keys, n_kv_heads * head_dim], o like q; query head h uses
  * KV head h / (n_heads / n_kv_heads). Softmax over the keys that mask.h's spans allow, scaled by
- * head_dim^-0.5 unless the plan is given another scale, statistics in float. A row that sees nothing gives zeros and no gradient, and a
- * key that nobody sees gets a gradient of exactly zero. NaN in a key reaches all rows that see it.
- * lse [n_heads, n_q or more] F32 keeps log-sum-exp for the backward pass; it is 0 for a row that
- * sees nothing. Sparse visits listed tiles only and never stores scores; dense stores them and
- * exists as an oracle and as an explicit setting. Results are the same bits from run to run.
+ * head_dim^-0.5 unless the plan is given another scale, statistics in float. A row that sees
+ * nothing gives zeros and no gradient, and a key that nobody sees gets a gradient of exactly zero.
+ * NaN in a key reaches all rows that see it. lse [n_heads, n_q or more] F32 keeps log-sum-exp for
+ * the backward pass; it is 0 for a row that sees nothing. Sparse visits listed tiles only and never
+ * stores scores; dense stores them and exists as an oracle and as an explicit setting. Results are
+ * the same bits from run to run.
  *
  * Thread: the queue's owner. */
 #ifndef CLD_OP_ATTENTION_H

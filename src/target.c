@@ -13,11 +13,11 @@
 /* See drafter.c: a matrix never has one row. */
 static const size_t row_room = 16;
 
-/* Kernels take heads of a multiple of 8. Where the model's have another (even) width, each half of a
- * head, as the rotation pairs them, is followed by zeros up to half of head_room: in the weights and
- * biases that make q, k and v, in the columns of o_proj, and hence in all that lies between. What
- * depends on the width itself is corrected: the mean of squares of q's and k's norm (by its epsilon
- * and the scale of scores, see score_scale) and the rotary table. */
+/* Kernels take heads of a multiple of 8. Where the model's have another (even) width, each half of
+ * a head, as the rotation pairs them, is followed by zeros up to half of head_room: in the weights
+ * and biases that make q, k and v, in the columns of o_proj, and hence in all that lies between.
+ * What depends on the width itself is corrected: the mean of squares of q's and k's norm (by its
+ * epsilon and the scale of scores, see score_scale) and the rotary table. */
 static const size_t head_unit = 8;
 
 /* --- description ------------------------------------------------------------------------------ */
@@ -97,7 +97,8 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
 {
     const struct cld_model_config *c = &t->config;
     enum cld_dtype s = t->options.storage;
-    size_t n = t->options.n_tokens, q = c->n_heads * t->head_room, kv = c->n_kv_heads * t->head_room;
+    size_t n = t->options.n_tokens;
+    size_t q = c->n_heads * t->head_room, kv = c->n_kv_heads * t->head_room;
     const enum cld_purpose p = CLD_FOR_TEMPORARY;
     cld_plan_tensor(plan, &t->ids, CLD_I32, 1, n, CLD_FOR_INPUT, "target ids");
     cld_plan_tensor(plan, &t->positions, CLD_I32, 1, n, CLD_FOR_INPUT, "target positions");
@@ -345,7 +346,8 @@ static enum cld_status load_weight(struct cld_target *t, struct cld_tensor *w, v
     return s ? s : settle(t, w, &p, err);
 }
 
-/* A bias or norm in the file that the configuration does not announce would be ignored in silence. */
+/* A bias or norm in the file that the configuration does not announce would be ignored in
+ * silence. */
 static enum cld_status refuse_extra(struct cld_target *t, const struct cld_safetensors *st,
                                     const char *dir, struct cld_error *err)
 {

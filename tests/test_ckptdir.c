@@ -527,8 +527,8 @@ static void prune_removes_other_courses_that_are_reached(void **state)
 {
     struct cld_error err;
     char *parent = *state, *theirs = cld_format("%s/old-step-1", parent);
-    char *cut = cld_format("%s/old-step-4", parent), *doomed = cld_format("%s/step-4.tmp-%ld", parent,
-                                                                          dead_pid());
+    char *cut = cld_format("%s/old-step-4", parent);
+    char *doomed = cld_format("%s/step-4.tmp-%ld", parent, dead_pid());
     for (int round = 0; round < 2; round++) {
         for (int step = 2; step <= 6; step++)
             must_write(parent, step, 'a');
