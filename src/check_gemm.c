@@ -97,8 +97,14 @@ static enum cld_status check_product(struct cld_check *c, const struct product *
     } else if ((s = cld_check_output(c, "c", p->c, p->m, p->n, &out, err))) {
         goto done;
     }
-    o.g = (struct cld_gemm){p->kind, p->backend, &a->t, &b->t, &out->t, bias ? &bias->t : NULL,
-                            r ? &r->t : NULL, rounds(p)};
+    o.g = (struct cld_gemm){.kind = p->kind,
+                            .backend = p->backend,
+                            .a = &a->t,
+                            .b = &b->t,
+                            .c = &out->t,
+                            .bias = bias ? &bias->t : NULL,
+                            .residual = r ? &r->t : NULL,
+                            .bf16_products = rounds(p)};
     if ((s = cld_buf_create(c->q, "scratch", cld_gemm_scratch_bytes(c->q, &o.g), &o.scratch, err)))
         goto done;
     if (!(want = malloc(cld_mul(cld_mul(p->m, p->n) + 1, sizeof *want)))) {

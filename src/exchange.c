@@ -85,7 +85,8 @@ static enum cld_status sum_shard(struct cld_exchange *x, size_t d, struct cld_er
     enum cld_status s = CLD_OK;
     struct cld_worker *w = x->workers[d];
     struct cld_drafter *own = &w->drafter;
-    if ((s = cld_buf_read(own->grads.buf, 0, w->staging, cld_tensor_bytes(&own->grads), err)) ||
+    if ((s = cld_drafter_finish_grads(own, err)) ||
+        (s = cld_buf_read(own->grads.buf, 0, w->staging, cld_tensor_bytes(&own->grads), err)) ||
         (s = cld_exchange_meet(x, err)))
         return s;
     for (size_t j = 0; j < x->n && !s; j++)

@@ -73,7 +73,7 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     snprintf(options, sizeof options, "-DBN=%zu -DSTAGES=%zu %s", columns, n_stages, out);
     if ((s = get(q, "gemm_sm90a_maps", options, 32, &maps, err)) ||
         (s = get(q, "gemm_sm90a", options, group, &product, err)) ||
-        (s = cld_gemm_copy_operands(q, &o, scratch, err)) ||
+        (s = cld_gemm_copy_operands(q, g, &o, scratch, err)) ||
         (s = CLD_LAUNCH(q, maps, 1, err, CLD_U64(size.m), CLD_U64(size.n), CLD_U64(size.k),
                         CLD_BUF(scratch), CLD_GEMM_OPERAND_ARGS(&o.a),
                         CLD_GEMM_OPERAND_ARGS(&o.b))))
@@ -85,4 +85,5 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 const struct cld_gemm_ops cld_gemm_sm90a = {
     CLD_GEMM_SM90A, "NVIDIA tensor cores with wgmma, and bf16 operands or leave to round them",
     name,           supports,
-    scratch_bytes,  run};
+    scratch_bytes,  true,
+    run};

@@ -46,10 +46,17 @@ static void plan_layer(struct cld_target *t, size_t i, struct cld_plan *plan)
         {&l->bu, 1, c->intermediate, "mlp.up_proj.bias", c->mlp_bias},
         {&l->bd, 1, c->hidden, "mlp.down_proj.bias", c->mlp_bias},
     };
-    for (size_t k = 0; k < sizeof list / sizeof *list; k++)
-        if (list[k].there)
-            cld_plan_tensor(plan, list[k].t, s, list[k].n_rows, list[k].n_cols, CLD_FOR_FROZEN,
-                            "model.layers.%zu.%s", i, list[k].name);
+    for (size_t k = 0; k < sizeof list / sizeof *list; k++) {
+        bool turn = t->turned && list[k].n_rows > 1;
+        size_t n_rows = turn ? list[k].n_cols : list[k].n_rows;
+        size_t n_cols = turn ? list[k].n_rows : list[k].n_cols;
+        if (!list[k].there)
+            continue;
+        /* Rows of a turned matrix begin at multiples of 16 bytes. */
+        cld_plan_tensor(plan, list[k].t, s, n_rows, turn ? cld_round_up(n_cols, 8) : n_cols,
+                        CLD_FOR_FROZEN, "model.layers.%zu.%s", i, list[k].name);
+        list[k].t->n_cols = n_cols;
+    }
 }
 
 static void plan_weights(struct cld_target *t, struct cld_plan *plan)
@@ -117,13 +124,14 @@ static void add_layer(struct cld_target *t, size_t i)
     struct cld_graph *g = &t->forward;
     const struct cld_model_config *c = &t->config;
     const struct cld_target_layer *l = &t->layers[i];
+    const enum cld_gemm_kind kind = t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
     float eps = (float)c->rms_norm_eps;
     cld_add_rmsnorm(g, CLD_CTX(&t->x), CLD_ALL(&l->ln1), eps, CLD_CTX(&t->y), CLD_NONE);
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->y), CLD_ALL(&l->wq), bias(&l->bq, c->qkv_bias),
+    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wq), bias(&l->bq, c->qkv_bias),
                  CLD_NONE, CLD_CTX(&t->q_raw));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->y), CLD_ALL(&l->wk), bias(&l->bk, c->qkv_bias),
+    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wk), bias(&l->bk, c->qkv_bias),
                  CLD_NONE, CLD_CTX(&t->k_raw));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->y), CLD_ALL(&l->wv), bias(&l->bv, c->qkv_bias),
+    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wv), bias(&l->bv, c->qkv_bias),
                  CLD_NONE, CLD_CTX(&t->v));
     cld_add_qknorm_rope(g, CLD_CTX(&t->q_raw), bias(&l->qn, c->qk_norm), eps, c->head_dim,
                         CLD_CTX(&t->positions), CLD_ALL(&t->rope), CLD_CTX(&t->q_rot), CLD_NONE);
@@ -131,15 +139,15 @@ static void add_layer(struct cld_target *t, size_t i)
                         CLD_CTX(&t->positions), CLD_ALL(&t->rope), CLD_CTX(&t->k_rot), CLD_NONE);
     cld_add_attention(g, &t->attention, &t->mask, CLD_CTX(&t->q_rot), CLD_CTX(&t->k_rot),
                       CLD_CTX(&t->v), CLD_CTX(&t->o), CLD_ALL(&t->lse));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->o), CLD_ALL(&l->wo), bias(&l->bo, c->o_bias),
+    cld_add_gemm(g, kind, CLD_CTX(&t->o), CLD_ALL(&l->wo), bias(&l->bo, c->o_bias),
                  CLD_CTX(&t->x), CLD_CTX(&t->x_mid));
     cld_add_rmsnorm(g, CLD_CTX(&t->x_mid), CLD_ALL(&l->ln2), eps, CLD_CTX(&t->y), CLD_NONE);
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->y), CLD_ALL(&l->wg), bias(&l->bg, c->mlp_bias),
+    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wg), bias(&l->bg, c->mlp_bias),
                  CLD_NONE, CLD_CTX(&t->gate));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->y), CLD_ALL(&l->wu), bias(&l->bu, c->mlp_bias),
+    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wu), bias(&l->bu, c->mlp_bias),
                  CLD_NONE, CLD_CTX(&t->up));
     cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), CLD_CTX(&t->act));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->act), CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias),
+    cld_add_gemm(g, kind, CLD_CTX(&t->act), CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias),
                  CLD_CTX(&t->x_mid), CLD_CTX(&t->x));
 }
 
@@ -181,6 +189,25 @@ static enum cld_status check_taps(struct cld_target *t, struct cld_error *err)
     return CLD_OK;
 }
 
+/* Whether products of this target's layers would turn their matrices at each call. */
+static bool products_turn(const struct cld_target *t)
+{
+    const struct cld_model_config *c = &t->config;
+    const enum cld_dtype s = t->options.storage;
+    struct cld_tensor x = {"x", s, t->options.n_tokens, c->hidden, c->hidden, NULL, 0};
+    struct cld_tensor w = {"w", s, c->intermediate, c->hidden, c->hidden, NULL, 0};
+    struct cld_tensor y = {"y", s, t->options.n_tokens, c->intermediate, c->intermediate, NULL, 0};
+    struct cld_gemm g = {.kind = CLD_GEMM_NT, .backend = t->gemm, .a = &x, .b = &w, .c = &y};
+    return cld_gemm_turns_b(t->q, &g);
+}
+
+static size_t largest_matrix_bytes(const struct cld_target *t)
+{
+    const struct cld_model_config *c = &t->config;
+    size_t n_rows = cld_max(c->intermediate, cld_mul(c->n_heads, c->head_dim));
+    return cld_mul3(n_rows, c->hidden, cld_dtype_bytes(t->options.storage));
+}
+
 enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model_config *config,
                                     const struct cld_target_options *options, struct cld_queue *q,
                                     struct cld_plan *plan, struct cld_error *err)
@@ -198,6 +225,7 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     if (!t->layers || !t->tap_parts)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a target of %zu layers",
                         t->n_layers);
+    t->turned = products_turn(t);
     plan_weights(t, plan);
     plan_taps(t, plan);
     if (options->given_taps)
@@ -209,8 +237,10 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     plan_activations(t, plan);
     write_forward(t);
     t->options.taps = NULL;
-    cld_plan_buffer(plan, &t->scratch, cld_max(cld_graph_scratch_bytes(q, &t->forward), 4),
-                    CLD_FOR_TEMPORARY, "target scratch");
+    size_t n_scratch_bytes = cld_max(cld_graph_scratch_bytes(q, &t->forward), 4);
+    if (t->turned) /* matrices pass through it while they are loaded */
+        n_scratch_bytes = cld_max(n_scratch_bytes, largest_matrix_bytes(t));
+    cld_plan_buffer(plan, &t->scratch, n_scratch_bytes, CLD_FOR_TEMPORARY, "target scratch");
     return CLD_OK;
 }
 
@@ -248,11 +278,34 @@ static enum cld_status each_weight(struct cld_target *t,
     return s || !t->norm.name ? s : fn(t, &t->norm, arg, err);
 }
 
+static bool is_turned(const struct cld_target *t, const struct cld_tensor *w)
+{
+    return t->turned && w->n_rows > 1 && w != &t->embed && w != &t->head;
+}
+
+/* Where a weight is put in its published shape: into itself, or, if it is kept turned, into the
+ * scratch, from which `settle` turns it. */
+static struct cld_tensor published(const struct cld_target *t, const struct cld_tensor *w)
+{
+    if (!is_turned(t, w))
+        return *w;
+    return (struct cld_tensor){w->name, w->type, w->n_cols, w->n_rows, w->n_rows, t->scratch, 0};
+}
+
+static enum cld_status settle(const struct cld_target *t, const struct cld_tensor *w,
+                              const struct cld_tensor *from, struct cld_error *err)
+{
+    return is_turned(t, w) ? cld_gemm_turn(t->q, from, w, err) : CLD_OK;
+}
+
 static enum cld_status load_weight(struct cld_target *t, struct cld_tensor *w, void *arg,
                                    struct cld_error *err)
 {
-    (void)t;
-    return w->name ? cld_tensor_load(arg, w->name, w, err) : CLD_OK;
+    if (!w->name)
+        return CLD_OK;
+    struct cld_tensor p = published(t, w);
+    enum cld_status s = cld_tensor_load(arg, w->name, &p, err);
+    return s ? s : settle(t, w, &p, err);
 }
 
 /* A bias or norm in the file that the configuration does not announce would be ignored in silence. */
@@ -322,8 +375,10 @@ static enum cld_status random_weight(struct cld_target *t, struct cld_tensor *w,
     }
     if (w->n_rows == 1)
         return cld_fill(t->q, w, strstr(w->name, "bias") ? 0.0f : 1.0f, err);
-    return cld_fill_normal(t->q, w, state[0], state[1]++, (float)(1.0 / sqrt((double)w->n_cols)),
-                           err);
+    struct cld_tensor p = published(t, w);
+    enum cld_status s = cld_fill_normal(t->q, &p, state[0], state[1]++,
+                                        (float)(1.0 / sqrt((double)p.n_cols)), err);
+    return s ? s : settle(t, w, &p, err);
 }
 
 enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cld_error *err)
@@ -356,6 +411,6 @@ enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,
         (s = cld_buf_write(t->ids.buf, 0, ids, n * sizeof *ids, err)) ||
         (s = cld_buf_write(t->positions.buf, 0, positions, n * sizeof *positions, err)))
         return s;
-    struct cld_graph_run run = {t->q, {n, 0}, t->scratch, t->gemm, NULL};
+    struct cld_graph_run run = {t->q, {n, 0}, t->scratch, t->gemm, NULL, false};
     return cld_graph_run(&t->forward, 0, t->forward.n, &run, err);
 }

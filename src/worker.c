@@ -211,17 +211,19 @@ enum cld_status cld_worker_update(struct cld_worker *w, double norm, double lear
                               .step = step};
     if (isfinite(norm) && (s = cld_adamw_step(w->q, &adamw, err)))
         return s;
-    return cld_buf_fill(d->grads.buf, 0, cld_buf_bytes(d->grads.buf), 0, err);
+    return cld_drafter_forget_grads(d, err);
 }
 
 enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, size_t step,
                                     double *norm, bool *skipped, struct cld_error *err)
 {
     double sum = 0;
-    enum cld_status s = cld_worker_squares(w, &sum, err);
+    enum cld_status s = cld_drafter_finish_grads(&w->drafter, err);
+    if (s || (s = cld_worker_squares(w, &sum, err)))
+        return s;
     *norm = sqrt(sum);
     *skipped = !isfinite(*norm);
-    return s ? s : cld_worker_update(w, *norm, learning_rate, step, err);
+    return cld_worker_update(w, *norm, learning_rate, step, err);
 }
 
 /* A made-up micro-batch of 1 / shrink of what the plan allows; *smallest tells that there is no smaller
@@ -243,7 +245,8 @@ static enum cld_status warm_optimizer(struct cld_worker *w, struct cld_error *er
     struct cld_drafter *d = &w->drafter;
     double norm = 0;
     bool skipped = false;
-    if ((s = cld_buf_fill(d->grads.buf, 0, cld_buf_bytes(d->grads.buf), 0, err)) ||
+    d->grads_are_old = true; /* those of made-up batches */
+    if ((s = cld_drafter_finish_grads(d, err)) ||
         (cld_drafter_is_sharded(d) && ((s = cld_worker_add_shard(w, 0, NULL, err)) ||
                                        (s = cld_worker_add_shard(w, 1, w->staging, err)))))
         return s;

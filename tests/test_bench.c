@@ -127,7 +127,7 @@ static void measures_operations(void **state)
 {
     (void)state;
     static const char *const want[] = {
-        "gemm|NT", "gemm|NN", "gemm|TN accumulate", "attention|forward", "attention|backward",
+        "gemm|NT", "gemm|NN", "gemm|TN", "attention|forward", "attention|backward",
         "attention|forward", "attention|backward", /* full, sliding */
         "loss|with gradient", "elementwise|copy", "elementwise|rmsnorm forward",
         "elementwise|rmsnorm backward", "elementwise|qknorm_rope forward",

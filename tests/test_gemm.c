@@ -98,7 +98,7 @@ static void set_up(struct fixture *f)
     f->b = (struct cld_tensor){"b", CLD_F32, 40, 300, 300, f->buf, 8192};
     f->c = (struct cld_tensor){"c", CLD_F32, 24, 40, 40, f->buf, 24576};
     f->bias = (struct cld_tensor){"bias", CLD_F32, 1, 40, 40, f->buf, 28672};
-    f->g = (struct cld_gemm){CLD_GEMM_NT, CLD_GEMM_AUTO, &f->a, &f->b, &f->c, NULL, NULL, false};
+    f->g = (struct cld_gemm){.kind = CLD_GEMM_NT, .a = &f->a, .b = &f->b, .c = &f->c};
     size_t n_bytes = cld_gemm_scratch_bytes(f->q, &f->g);
     assert_true(n_bytes > 0);
     assert_int_equal(cld_buf_create(f->q, "scratch", n_bytes, &f->scratch, &err), CLD_OK);
