@@ -75,7 +75,7 @@ const struct cld_config_key cld_config_keys[] = {
 
     {ENUM(features, mode), .default_text = "online", FREE,
      .names = NAMES{"online", "offline", "hybrid", NULL},
-     .help = "Where training gets the target's features from. online: the target runs at every step. "
+     .help = "Where the target's features come from. online: the target runs at every step. "
              "offline: they are read from features.dir, and of the target only embedding and head "
              "are needed. hybrid: rows that features.dir has are read, the others computed and kept "
              "there."},

@@ -117,10 +117,11 @@ void cld_feature_identity_pairs(const struct cld_feature_identity *id,
                                 struct cld_safetensors_pair pairs[CLD_FEATURE_N_PAIRS])
 {
     const struct cld_safetensors_pair all[CLD_FEATURE_N_PAIRS] = {
+        /* What a person chose comes first: other taps also mean other layers. */
         {"format", CLD_FEATURE_FORMAT},      {"target_config", id->target_config},
-        {"target_layers", id->layers},       {"target_embedding", id->embedding},
-        {"taps", id->taps},                  {"tokenizer", id->tokenizer},
-        {"storage", id->storage},
+        {"taps", id->taps},                  {"storage", id->storage},
+        {"tokenizer", id->tokenizer},        {"target_embedding", id->embedding},
+        {"target_layers", id->layers},
     };
     memcpy(pairs, all, sizeof all);
 }

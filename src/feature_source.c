@@ -51,15 +51,16 @@ static enum cld_status compute(struct cld_worker *w, const struct cld_batch *b, 
  * it comes, whatever micro-batch it is in, in a resumed run too. */
 static enum cld_status take_stored(struct cld_feature_store *f, struct cld_sync *sync,
                                    const struct cld_worker *w, const struct cld_item *it,
-                                   const bool *is_new, char *to, struct cld_error *err)
+                                   const bool *is_new, void *features, struct cld_error *err)
 {
+    char *to = features;
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < it->n_docs && !s; i++) {
         const struct cld_document *d = &it->docs[i];
         if (!d->n_anchors)
             continue;
         if (!is_new[i] && !(s = wait_for(f, sync, d, it->number, err)) &&
-            (w->reads || cld_feature_store_find(f, d, it->number) == CLD_FEATURES_HERE))
+            cld_feature_store_find(f, d, it->number) == CLD_FEATURES_HERE)
             s = cld_feature_store_read(f, d, to, err);
         to += cld_mul(d->n, cld_worker_feature_bytes(w));
     }
@@ -73,6 +74,19 @@ static void tell_waiting(struct cld_sync *sync)
     pthread_mutex_unlock(&sync->lock);
 }
 
+enum cld_status cld_features_read(struct cld_feature_store *f, const struct cld_worker *w,
+                                  const struct cld_item *it, void *to, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    char *at = to;
+    for (size_t i = 0; i < it->n_docs && !s; i++) {
+        const struct cld_document *d = &it->docs[i];
+        if (d->n_anchors && !(s = cld_feature_store_read(f, d, at, err)))
+            at += cld_mul(d->n, cld_worker_feature_bytes(w));
+    }
+    return s;
+}
+
 enum cld_status cld_features_fill(struct cld_feature_store *f, struct cld_sync *sync,
                                   struct cld_worker *w, const struct cld_item *it,
                                   const struct cld_batch *b, void *to, struct cld_error *err)
@@ -80,10 +94,12 @@ enum cld_status cld_features_fill(struct cld_feature_store *f, struct cld_sync *
     enum cld_status s = CLD_OK;
     if (!f)
         return compute(w, b, to, err);
+    if (w->reads)
+        return cld_features_read(f, w, it, to, err);
     bool *is_new = calloc(cld_max(1, it->n_docs), sizeof *is_new);
     if (!is_new)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a micro-batch");
-    if (!w->reads && needs_target(f, it)) {
+    if (needs_target(f, it)) {
         for (size_t i = 0; i < it->n_docs; i++)
             is_new[i] = !is_repeated(it, i) && cld_feature_store_find(f, &it->docs[i],
                                                                       it->number) ==

@@ -18,6 +18,10 @@ enum cld_status cld_features_fill(struct cld_feature_store *f, struct cld_sync *
                                   struct cld_worker *w, const struct cld_item *it,
                                   const struct cld_batch *b, void *to, struct cld_error *err);
 
+/* The same from the store alone; nothing is waited for. */
+enum cld_status cld_features_read(struct cld_feature_store *f, const struct cld_worker *w,
+                                  const struct cld_item *it, void *to, struct cld_error *err);
+
 /* What a configuration says of its features, for people: "offline, from DIR". */
 void cld_features_describe(const struct cld_config *cfg, char *to, size_t n);
 

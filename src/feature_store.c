@@ -20,6 +20,7 @@
 static const size_t shard_bytes = (size_t)128 << 20;
 /* Safetensors files have a bounded number of tensors; a record is two. */
 enum { MAX_SHARD_RECORDS = CLD_SAFETENSORS_MAX_TENSORS / 4 };
+static const char anew[] = "remove the file: in mode hybrid its rows are computed anew";
 /* More than the headers of a shard with one record have: what the limit counts is never less than the
  * file. */
 static const size_t record_overhead_bytes = 1024;
@@ -130,7 +131,7 @@ static uint64_t sum_of(bool heldout, uint64_t row, size_t n, const int32_t *ids,
 
 static enum cld_status malformed(const char *path, const char *what, struct cld_error *err)
 {
-    return cld_fail(err, CLD_E_INPUT, "remove the file: in mode hybrid its rows are computed anew",
+    return cld_fail(err, CLD_E_INPUT, anew,
                     "%s: '%s' is no record of features as docs/formats.md has them", path, what);
 }
 
@@ -215,7 +216,9 @@ static enum cld_status read_shard(struct cld_feature_store *f, const char *path,
     struct cld_safetensors *st = NULL;
     enum cld_status s = cld_safetensors_open(path, &st, err);
     size_t n_records = 0;
-    if (!s)
+    if (s)
+        snprintf(err->hint, sizeof err->hint, "%s", anew);
+    else
         s = cld_feature_identity_check(&f->id, st, path, err);
     for (size_t i = 0; !s && i < cld_safetensors_n(st); i++) {
         const struct cld_safetensor *t = cld_safetensors_at(st, i);
@@ -434,7 +437,7 @@ enum cld_status cld_feature_store_read(struct cld_feature_store *f, const struct
         goto done;
     uint64_t sum = sum_of(e.heldout, e.row, e.n, ids, to, cld_mul(e.n, f->row_bytes));
     if (sum != e.sum)
-        s = cld_fail(err, CLD_E_INPUT, "remove the file: in mode hybrid its rows are computed anew",
+        s = cld_fail(err, CLD_E_INPUT, anew,
                      "%s: row %" PRIu64 " of the %s set is damaged: its checksum is %016" PRIx64
                      ", the shard says %016" PRIx64, e.path, e.row, set_name(e.heldout), sum, e.sum);
     else
