@@ -95,7 +95,8 @@ enum cld_status cld_bench_gemm(const struct cld_bench *b, struct cld_queue *q,
                     continue;
                 }
                 for (int kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN; kind++)
-                    if ((s = measure_product(b, q, (enum cld_gemm_kind)kind, &shapes->v[i], storage,
+                    if ((shapes->v[i].kind < 0 || shapes->v[i].kind == kind) &&
+                        (s = measure_product(b, q, (enum cld_gemm_kind)kind, &shapes->v[i], storage,
                                              backend, err)))
                         return s;
             }

@@ -191,8 +191,6 @@ static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
     cld_plan_tensor(plan, &d->dx, s, n_draft, c->hidden, t, "dx");
     cld_plan_tensor(plan, &d->dy, s, n_draft, c->hidden, t, "dy");
     cld_plan_tensor(plan, &d->d_act, s, n_draft, c->intermediate, t, "d mlp");
-    cld_plan_tensor(plan, &d->d_gate, s, n_draft, c->intermediate, t, "d gate");
-    cld_plan_tensor(plan, &d->d_up, s, n_draft, c->intermediate, t, "d up");
     cld_plan_tensor(plan, &d->d_o, s, n_draft, q, t, "d attention");
     cld_plan_tensor(plan, &d->d_q, s, n_draft, q, t, "d q");
     cld_plan_tensor(plan, &d->d_k, s, keys, kv, t, "d k");
@@ -352,11 +350,12 @@ static void backward_mlp(struct cld_drafter *d, struct cld_drafter_layer *l)
     struct cld_graph *g = &d->backward;
     back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->act), l->wd, true,
                 CLD_DRAFT(&d->d_act), false);
+    /* The gradients of gate and up take their places: nobody needs those any more. */
     cld_add_swiglu_back(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&d->d_act),
-                        CLD_DRAFT(&d->d_gate), CLD_DRAFT(&d->d_up));
-    back_linear(g, CLD_DRAFT(&d->d_gate), CLD_DRAFT(&l->y2), l->wg, true,
+                        CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up));
+    back_linear(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->y2), l->wg, true,
                 CLD_DRAFT(&d->dy), false);
-    back_linear(g, CLD_DRAFT(&d->d_up), CLD_DRAFT(&l->y2), l->wu, true,
+    back_linear(g, CLD_DRAFT(&l->up), CLD_DRAFT(&l->y2), l->wu, true,
                 CLD_DRAFT(&d->dy), true);
     cld_add_rmsnorm_back(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight), CLD_DRAFT(&l->rstd2),
                          CLD_DRAFT(&d->dy), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),

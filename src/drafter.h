@@ -92,7 +92,7 @@ struct cld_drafter {
     struct cld_drafter_layer *layers;
     struct cld_tensor x_out, rstd_out, z; /* of the last layer, and its norm */
     /* gradients of activations, shared by layers; stored like activations but for d_ctx, F32 */
-    struct cld_tensor dz, dx, dy, d_act, d_gate, d_up, d_o, d_q, d_k, d_v, d_ctx, d_fc;
+    struct cld_tensor dz, dx, dy, d_act, d_o, d_q, d_k, d_v, d_ctx, d_fc;
     /* loss: supervised rows only */
     struct cld_tensor sup_rows, place, labels, weights_row, ce, hit, zs, dzs, logits, d_logits;
     struct cld_tensor head_turned; /* [H, V], where products by it are faster; made at the first loss */

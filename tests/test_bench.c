@@ -132,9 +132,10 @@ static void measures_operations(void **state)
         "loss|with gradient", "elementwise|copy", "elementwise|rmsnorm forward",
         "elementwise|rmsnorm backward", "elementwise|qknorm_rope forward",
         "elementwise|qknorm_rope backward", "elementwise|swiglu forward",
-        "elementwise|swiglu backward", "elementwise|gradient norm", "elementwise|adamw"};
+        "elementwise|swiglu backward", "elementwise|gradient norm", "elementwise|adamw",
+        "target|all layers", "target|to the last tap"};
     json_t *records =
-        run_json("what = gemm,attention,loss,elementwise\nstorage = fp32\n"), *r, *window;
+        run_json("what = gemm,attention,loss,elementwise,target\nstorage = fp32\n"), *r, *window;
     size_t i;
     are_these(records, want, sizeof want / sizeof *want);
     json_array_foreach(records, i, r) {
