@@ -1,6 +1,7 @@
-/* A run that is killed 20 times, in the middle of steps and in the middle of writing checkpoints and
- * features, and resumed each time, loses nothing beyond the last checkpoint and ends with the bits
- * of a run that nobody touched.
+/* Runs that end before their time: killed 20 times, in the middle of steps and in the middle of
+ * writing checkpoints and features; by a target worker that fails; by an interrupt when the ring is
+ * full. Resumed, they have lost nothing beyond the last checkpoint and end with the bits of a run
+ * that nobody touched.
  *
  * Every life of the run is a process of its own. Where it dies is not left to a clock: at a
  * micro-batch of a worker, or just before one of its calls that write, sync or rename a file, by
@@ -33,23 +34,44 @@ enum { N_STEPS = 24, N_KILLS = 20, N_ROWS = 80 };
 
 /* --- where a life ends ------------------------------------------------------------------------ */
 
-enum death { AT_NOTHING, AT_DRAFTER, AT_TARGET, AT_CHECKPOINT, AT_FEATURES, N_DEATHS };
+enum death {
+    AT_NOTHING,
+    AT_DRAFTER, /* these four by SIGKILL */
+    AT_TARGET,
+    AT_CHECKPOINT,
+    AT_FEATURES,
+    N_KILLING,
+    BY_ERROR = N_KILLING, /* of the target */
+    BY_INTERRUPT          /* when the ring is full */
+};
 
 /* Shared by the test and the lives of the run. */
 static struct {
     enum death death;
     size_t number;        /* of the micro-batch, or of the call from 1 */
     atomic_size_t n_calls; /* that were counted in this life */
+    atomic_size_t n_asked; /* numbers below are made, or the target waits for a slot */
     atomic_long saved;     /* the last checkpoint that was renamed to its place */
 } *plan;
 
-/* A micro-batch is at least `number`: what a worker skips over is for another. */
+/* Called by both workers before each micro-batch. */
 static enum cld_status die_at(const char *worker, size_t number, struct cld_error *err)
 {
-    (void)err;
-    if (number >= plan->number && ((plan->death == AT_DRAFTER && !strcmp(worker, "drafter 0")) ||
-                                   (plan->death == AT_TARGET && !strcmp(worker, "target 0"))))
+    bool is_target = !strcmp(worker, "target 0");
+    if (is_target)
+        atomic_store(&plan->n_asked, number + 1);
+    if (number != plan->number)
+        return CLD_OK;
+    if (plan->death == (is_target ? AT_TARGET : AT_DRAFTER))
         raise(SIGKILL);
+    if (plan->death == BY_ERROR && is_target)
+        return cld_fail(err, CLD_E_DEVICE, "", "the card fell out");
+    if (plan->death == BY_INTERRUPT && !is_target) {
+        /* Two slots are full and the target wants the third. */
+        while (atomic_load(&plan->n_asked) < number + 3)
+            usleep(1000);
+        kill(getpid(), SIGINT);
+    }
     return CLD_OK;
 }
 
@@ -134,6 +156,7 @@ static int run_life(const char *dir, const char *resume)
 {
     int how = 0;
     atomic_store(&plan->n_calls, 0);
+    atomic_store(&plan->n_asked, 0);
     fflush(NULL);
     pid_t pid = fork();
     assert_true(pid >= 0);
@@ -244,7 +267,7 @@ static void assert_same_metrics(const char *a_dir, const char *b_dir)
 /* The k-th death. Numbers are such that a life gets about one step further. */
 static void choose_death(size_t k)
 {
-    plan->death = AT_DRAFTER + k % (N_DEATHS - AT_DRAFTER);
+    plan->death = AT_DRAFTER + k % (N_KILLING - AT_DRAFTER);
     uint64_t draw = cld_random_u64(7, CLD_RANDOM_TEST, k, 0, 0);
     switch (plan->death) {
     case AT_DRAFTER: plan->number = 1 + draw % 5; break;
@@ -254,56 +277,89 @@ static void choose_death(size_t k)
     }
 }
 
-static void is_killed_20_times_and_loses_nothing(void **state)
+/* Makes the directory of a run; the caller frees its path. */
+static char *begin_run(const char *dir, const char *name)
 {
-    char *whole = cld_format("%s/whole", (char *)*state), *rude = cld_format("%s/rude",
-                                                                             (char *)*state);
-    char *run = NULL;
-    size_t n_killed = 0, killed_at[N_DEATHS] = {0};
     struct cld_error err;
-    write_rows(*state);
-    assert_int_equal(cld_dir_make(whole, &err), CLD_OK);
-    assert_int_equal(cld_dir_make(rude, &err), CLD_OK);
-    plan->death = AT_NOTHING;
-    assert_int_equal(run_life(whole, NULL), CLD_OK);
-
+    char *path = cld_format("%s/%s", dir, name);
+    assert_int_equal(cld_dir_make(path, &err), CLD_OK);
     atomic_store(&plan->saved, 0);
-    long step = 0;
-    for (size_t k = 0; k < N_KILLS; k++) {
-        choose_death(k);
-        step = newest(rude, &run);
-        int how = run_life(rude, step ? run : NULL);
-        free(run);
-        if (how >= 0)
-            fail_msg("life %zu was not killed at %d, %zu: it ended with %d at step %ld", k,
-                     plan->death, plan->number, how, step);
-        n_killed++;
-        killed_at[plan->death]++;
-        long now = newest(rude, &run);
-        free(run);
-        if (getenv("DBG")) fprintf(stderr, "life %zu death %d number %zu step %ld -> %ld calls %zu\n", k, plan->death, plan->number, step, now, atomic_load(&plan->n_calls));
-        /* Whatever was renamed to its place is there and whole. */
-        assert_true(now >= step);
-        assert_true(now >= atomic_load(&plan->saved));
-        assert_true(now < N_STEPS);
-    }
-    plan->death = AT_NOTHING;
-    step = newest(rude, &run);
-    assert_true(step > 0);
-    assert_int_equal(run_life(rude, run), CLD_OK);
-    free(run);
+    return path;
+}
 
-    assert_int_equal(n_killed, N_KILLS);
-    assert_true(killed_at[AT_CHECKPOINT] >= 5 && killed_at[AT_FEATURES] >= 5);
-    assert_same_metrics(whole, rude);
+/* Resumes for the last time, and it is as if nothing had happened. */
+static void ends_like_the_whole_run(const char *dir, const char *path)
+{
+    char *whole = cld_format("%s/whole", dir), *run = NULL;
+    plan->death = AT_NOTHING;
+    assert_true(newest(path, &run) > 0);
+    assert_int_equal(run_life(path, run), CLD_OK);
+    assert_same_metrics(whole, path);
     char *a = cld_format("%s/run/checkpoints/step-%d", whole, N_STEPS);
-    char *b = cld_format("%s/run/checkpoints/step-%d", rude, N_STEPS);
+    char *b = cld_format("%s/run/checkpoints/step-%d", path, N_STEPS);
     assert_same_file(a, b, "drafter.safetensors");
     assert_same_file(a, b, "optimizer.safetensors");
     free(a);
     free(b);
+    free(run);
     free(whole);
-    free(rude);
+}
+
+static void is_not_touched(void **state)
+{
+    char *path = begin_run(*state, "whole");
+    plan->death = AT_NOTHING;
+    assert_int_equal(run_life(path, NULL), CLD_OK);
+    assert_int_equal(atomic_load(&plan->saved), N_STEPS);
+    free(path);
+}
+
+static void is_killed_20_times(void **state)
+{
+    char *path = begin_run(*state, "killed"), *run = NULL;
+    size_t killed_at[N_KILLING] = {0};
+    for (size_t k = 0; k < N_KILLS; k++) {
+        choose_death(k);
+        long before = newest(path, &run);
+        int how = run_life(path, before ? run : NULL);
+        free(run);
+        if (how >= 0)
+            fail_msg("life %zu was not killed at %d, %zu: it went from step %ld to its end with %d",
+                     k, plan->death, plan->number, before, how);
+        killed_at[plan->death]++;
+        long now = newest(path, &run);
+        free(run);
+        /* Whatever was renamed to its place is there and whole. */
+        assert_true(now >= before && now >= atomic_load(&plan->saved) && now < N_STEPS);
+    }
+    assert_true(killed_at[AT_CHECKPOINT] == 5 && killed_at[AT_FEATURES] == 5);
+    ends_like_the_whole_run(*state, path);
+    free(path);
+}
+
+static void has_a_target_that_fails(void **state)
+{
+    char *path = begin_run(*state, "failed"), *run = NULL;
+    plan->death = BY_ERROR;
+    plan->number = 13;
+    assert_int_equal(run_life(path, NULL), CLD_E_DEVICE);
+    long step = newest(path, &run);
+    assert_true(step == atomic_load(&plan->saved) && step > 0 && step < N_STEPS);
+    free(run);
+    ends_like_the_whole_run(*state, path);
+    free(path);
+}
+
+static void is_interrupted_when_the_ring_is_full(void **state)
+{
+    char *path = begin_run(*state, "interrupted"), *run = NULL;
+    plan->death = BY_INTERRUPT;
+    plan->number = 10; /* the first micro-batch of step 6 */
+    assert_int_equal(run_life(path, NULL), CLD_E_INTERRUPTED);
+    assert_int_equal(newest(path, &run), 6);
+    free(run);
+    ends_like_the_whole_run(*state, path);
+    free(path);
 }
 
 static int set_up(void **state)
@@ -313,13 +369,19 @@ static int set_up(void **state)
         return -1;
     plan->death = AT_NOTHING;
     cld_log_set_level(CLD_LOG_ERROR);
-    return make_temp_dir(state);
+    if (make_temp_dir(state))
+        return -1;
+    write_rows(*state);
+    return 0;
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_killed_20_times_and_loses_nothing),
+        cmocka_unit_test(is_not_touched),
+        cmocka_unit_test(is_killed_20_times),
+        cmocka_unit_test(has_a_target_that_fails),
+        cmocka_unit_test(is_interrupted_when_the_ring_is_full),
     };
     return cmocka_run_group_tests(tests, set_up, remove_temp_dir);
 }
