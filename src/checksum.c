@@ -12,8 +12,8 @@ static uint64_t turn(uint64_t x, int n)
     return x << n | x >> (64 - n);
 }
 
-/* One to one in `word` for a given state and in the state for a given word: a single change is never
- * lost. */
+/* One to one in `word` for a given state and in the state for a given word: a single change is
+ * never lost. */
 static uint64_t mix(uint64_t state, uint64_t word)
 {
     return turn(state ^ word, 29) * factor;

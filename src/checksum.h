@@ -1,8 +1,8 @@
-/* checksum.h - a quick 64-bit checksum of bytes as they come: finds damage and mix-ups, at the speed
- * of memory; it is no defence against intent (sha256.h is).
+/* checksum.h - a quick 64-bit checksum of bytes as they come: finds damage and mix-ups, at the
+ * speed of memory; it is no defence against intent (sha256.h is).
  *
- * Any thread; a state belongs to one caller. The value depends on the bytes alone, not on the pieces
- * they come in. Little-endian machines only, like the files that hold it. */
+ * Any thread; a state belongs to one caller. The value depends on the bytes alone, not on the
+ * pieces they come in. Little-endian machines only, like the files that hold it. */
 #ifndef CLD_CHECKSUM_H
 #define CLD_CHECKSUM_H
 

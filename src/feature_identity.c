@@ -83,8 +83,7 @@ static void write_taps(const struct cld_setup *setup, char *to, size_t n)
 }
 
 enum cld_status cld_feature_identity_make(const struct cld_config *cfg,
-                                          const struct cld_setup *setup,
-                                          const char *tokenizer_hash,
+                                          const struct cld_setup *setup, const char *tokenizer_hash,
                                           struct cld_feature_identity *out, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -118,9 +117,12 @@ void cld_feature_identity_pairs(const struct cld_feature_identity *id,
 {
     const struct cld_safetensors_pair all[CLD_FEATURE_N_PAIRS] = {
         /* What a person chose comes first: other taps also mean other layers. */
-        {"format", CLD_FEATURE_FORMAT},      {"target_config", id->target_config},
-        {"taps", id->taps},                  {"storage", id->storage},
-        {"tokenizer", id->tokenizer},        {"target_embedding", id->embedding},
+        {"format", CLD_FEATURE_FORMAT},
+        {"target_config", id->target_config},
+        {"taps", id->taps},
+        {"storage", id->storage},
+        {"tokenizer", id->tokenizer},
+        {"target_embedding", id->embedding},
         {"target_layers", id->layers},
     };
     memcpy(pairs, all, sizeof all);

@@ -1,5 +1,5 @@
-/* feature_identity.h - what stored features depend on besides the tokens: the target's configuration
- * and weights, the taps, the tokenizer, the storage type.
+/* feature_identity.h - what stored features depend on besides the tokens: the target's
+ * configuration and weights, the taps, the tokenizer, the storage type.
  *
  * Weights are identified by checksums over names, types, shapes and all bytes of the tensors that
  * features pass through: of the layers up to the last tap, and of embedding and head. A directory
@@ -27,8 +27,7 @@ struct cld_feature_identity {
 
 /* Reads the target's weights once. CLD_E_INPUT. */
 enum cld_status cld_feature_identity_make(const struct cld_config *cfg,
-                                          const struct cld_setup *setup,
-                                          const char *tokenizer_hash,
+                                          const struct cld_setup *setup, const char *tokenizer_hash,
                                           struct cld_feature_identity *out, struct cld_error *err);
 
 /* As metadata of a shard, borrowed from `id`. */

@@ -33,8 +33,7 @@ static bool needs_target(struct cld_feature_store *f, const struct cld_item *it)
 {
     for (size_t i = 0; i < it->n_docs; i++) {
         enum cld_feature_place place = cld_feature_store_find(f, &it->docs[i], it->number);
-        if (it->docs[i].n_anchors &&
-            (place == CLD_FEATURES_ABSENT || place == CLD_FEATURES_MINE))
+        if (it->docs[i].n_anchors && (place == CLD_FEATURES_ABSENT || place == CLD_FEATURES_MINE))
             return true;
     }
     return false;
@@ -101,9 +100,8 @@ enum cld_status cld_features_fill(struct cld_feature_store *f, struct cld_sync *
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a micro-batch");
     if (needs_target(f, it)) {
         for (size_t i = 0; i < it->n_docs; i++)
-            is_new[i] = !is_repeated(it, i) && cld_feature_store_find(f, &it->docs[i],
-                                                                      it->number) ==
-                                                   CLD_FEATURES_MINE;
+            is_new[i] = !is_repeated(it, i) &&
+                        cld_feature_store_find(f, &it->docs[i], it->number) == CLD_FEATURES_MINE;
         if ((s = compute(w, b, to, err)) ||
             (s = cld_feature_store_put(f, it->docs, it->n_docs, it->number, to, err)))
             goto done;

@@ -1,5 +1,5 @@
-/* feature_source.h - where the features of a micro-batch come from: the target, the store on disk, or
- * both.
+/* feature_source.h - where the features of a micro-batch come from: the target, the store on disk,
+ * or both.
  *
  * Thread: the owner of the worker. */
 #ifndef CLD_FEATURE_SOURCE_H

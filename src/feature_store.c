@@ -15,14 +15,14 @@
 #include "log.h"
 #include "size.h"
 
-/* A shard is written when it has this much; with fewer bytes a crash loses less, with more there are
- * fewer files. */
+/* A shard is written when it has this much; with fewer bytes a crash loses less, with more there
+ * are fewer files. */
 static const size_t shard_bytes = (size_t)128 << 20;
 /* Safetensors files have a bounded number of tensors; a record is two. */
 enum { MAX_SHARD_RECORDS = CLD_SAFETENSORS_MAX_TENSORS / 4 };
 static const char anew[] = "remove the file: in mode hybrid its rows are computed anew";
-/* More than the headers of a shard with one record have: what the limit counts is never less than the
- * file. */
+/* More than the headers of a shard with one record have: what the limit counts is never less than
+ * the file. */
 static const size_t record_overhead_bytes = 1024;
 
 /* What was put and is in no shard yet. */
@@ -174,13 +174,14 @@ static enum cld_status add_entry(struct cld_feature_store *f, const struct cld_s
     e.features_at = t->offset_bytes;
     struct entry *there = look_up(f->entries, f->cap_entries, e.heldout, e.row);
     if (there->state == ENTRY_ON_DISK)
-        return cld_fail(err, CLD_E_INPUT, "remove one of them", "%s and %s both have row %" PRIu64
-                        " of the %s set", there->path, path, e.row, set_name(e.heldout));
+        return cld_fail(err, CLD_E_INPUT, "remove one of them",
+                        "%s and %s both have row %" PRIu64 " of the %s set", there->path, path,
+                        e.row, set_name(e.heldout));
     if (there->state == ENTRY_FREE) {
         f->n_entries++;
         f->counts.n_rows++;
-        f->counts.n_bytes = cld_add(f->counts.n_bytes,
-                                    cld_add(payload_bytes(f, e.n), record_overhead_bytes));
+        f->counts.n_bytes =
+            cld_add(f->counts.n_bytes, cld_add(payload_bytes(f, e.n), record_overhead_bytes));
     }
     *there = e;
     return CLD_OK;
@@ -279,8 +280,10 @@ static enum cld_status take_lock(struct cld_feature_store *f, struct cld_error *
         s = cld_fail(err, CLD_E_IO, "choose a directory that you may write to",
                      "%s: cannot open: %s", path, strerror(errno));
     else if (flock(f->lock_fd, LOCK_EX | LOCK_NB))
-        s = cld_fail(err, CLD_E_USAGE, "wait for it, read with features.mode = offline, or choose "
-                     "another features.dir", "%s: another run writes features there", f->dir);
+        s = cld_fail(err, CLD_E_USAGE,
+                     "wait for it, read with features.mode = offline, or choose "
+                     "another features.dir",
+                     "%s: another run writes features there", f->dir);
     free(path);
     return s;
 }
@@ -298,7 +301,8 @@ enum cld_status cld_feature_store_open(const struct cld_config *cfg,
     pthread_cond_init(&f->written, NULL);
     f->id = *id;
     f->grows = cfg->features.mode == CLD_FEATURES_HYBRID;
-    f->limit_bytes = cfg->features.limit_gib > 0 ? cld_config_gib(cfg->features.limit_gib) : SIZE_MAX;
+    f->limit_bytes =
+        cfg->features.limit_gib > 0 ? cld_config_gib(cfg->features.limit_gib) : SIZE_MAX;
     f->row_bytes = cld_mul(id->n_cols, cld_dtype_bytes(id->type));
     if (!(f->dir = cld_format("%s", cfg->features.dir)))
         return no_memory(err);
@@ -355,8 +359,11 @@ enum cld_status cld_feature_store_claim(struct cld_feature_store *f, const struc
     if (!(s = make_room(f, err))) {
         struct entry *e = entry_of(f, d);
         if (e->state == ENTRY_FREE && cld_add(f->counts.n_bytes, n_bytes) <= f->limit_bytes) {
-            *e = (struct entry){.state = ENTRY_CLAIMED, .heldout = d->heldout, .row = d->row,
-                                .n = d->n, .number = number};
+            *e = (struct entry){.state = ENTRY_CLAIMED,
+                                .heldout = d->heldout,
+                                .row = d->row,
+                                .n = d->n,
+                                .number = number};
             f->n_entries++;
             f->counts.n_bytes += n_bytes;
         }
@@ -396,7 +403,8 @@ static enum cld_status read_file(const struct cld_feature_store *f, const struct
 static enum cld_status compare_tokens(const struct entry *e, const struct cld_document *d,
                                       const int32_t *ids, struct cld_error *err)
 {
-    const char *hint = "the data, its template or data.max_length changed: use another features.dir";
+    const char *hint =
+        "the data, its template or data.max_length changed: use another features.dir";
     const char *where = e->path ? e->path : "this run's features";
     if (e->n != d->n)
         return cld_fail(err, CLD_E_INPUT, hint,
@@ -405,7 +413,8 @@ static enum cld_status compare_tokens(const struct entry *e, const struct cld_do
     for (size_t i = 0; i < d->n; i++)
         if (ids[i] != d->ids[i])
             return cld_fail(err, CLD_E_INPUT, hint,
-                            "%s: row %" PRIu64 " of the %s set has token %d at %zu, this run's has %d",
+                            "%s: row %" PRIu64
+                            " of the %s set has token %d at %zu, this run's has %d",
                             where, e->row, set_name(e->heldout), (int)ids[i], i, (int)d->ids[i]);
     return CLD_OK;
 }
@@ -439,7 +448,8 @@ enum cld_status cld_feature_store_read(struct cld_feature_store *f, const struct
     if (sum != e.sum)
         s = cld_fail(err, CLD_E_INPUT, anew,
                      "%s: row %" PRIu64 " of the %s set is damaged: its checksum is %016" PRIx64
-                     ", the shard says %016" PRIx64, e.path, e.row, set_name(e.heldout), sum, e.sum);
+                     ", the shard says %016" PRIx64,
+                     e.path, e.row, set_name(e.heldout), sum, e.sum);
     else
         s = compare_tokens(&e, d, ids, err);
 done:
@@ -502,8 +512,8 @@ static enum cld_status write_file(const struct cld_feature_store *f, const char 
                                   struct layout *l, size_t n, struct cld_error *err)
 {
     struct cld_safetensors_writer *w = NULL;
-    enum cld_status s = cld_safetensors_begin(path, l->specs, 2 * n, l->pairs,
-                                              CLD_FEATURE_N_PAIRS + n, &w, err);
+    enum cld_status s =
+        cld_safetensors_begin(path, l->specs, 2 * n, l->pairs, CLD_FEATURE_N_PAIRS + n, &w, err);
     for (size_t i = 0; i < 2 * n && !s; i++) {
         size_t id = l->specs[i].id;
         const struct record *r = l->records[id / 2];
@@ -538,8 +548,8 @@ static enum cld_status write_shard(struct cld_feature_store *f, struct cld_error
         s = write_file(f, path, &l, n, err);
     free_layout(&l);
     pthread_mutex_lock(&f->lock);
-    /* Back from the disk, as any later run will see it. After a failure nobody reads any more, but the
-     * entries still point to the records. */
+    /* Back from the disk, as any later run will see it. After a failure nobody reads any more, but
+     * the entries still point to the records. */
     if (!s)
         s = read_shard(f, path, err);
     if (!s) {

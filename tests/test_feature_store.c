@@ -186,7 +186,8 @@ static void a_store_has_one_writer(void **state)
 {
     struct cld_error err = CLD_ERROR_INIT;
     char *path = make_store(*state, "writers"), *left = cld_format("%s/features-000009.safetensors"
-                                                                   ".tmp-1", path);
+                                                                   ".tmp-1",
+                                                                   path);
     struct cld_feature_store *f = must_open(path, CLD_FEATURES_HYBRID, 0), *other = NULL;
     assert_int_equal(open_store(path, CLD_FEATURES_HYBRID, 0, &identity, &other, &err),
                      CLD_E_USAGE);
@@ -210,7 +211,8 @@ static void a_full_store_takes_no_more(void **state)
     char *path = cld_format("%s/full", (char *)*state), *text = NULL;
     const size_t limit_bytes = 2 * 1024 + 5 * (N_COLS * sizeof(float) + sizeof(int32_t));
     size_t n_bytes = 0;
-    struct cld_feature_store *f = must_open(path, CLD_FEATURES_HYBRID, (double)limit_bytes / 0x1p30);
+    struct cld_feature_store *f =
+        must_open(path, CLD_FEATURES_HYBRID, (double)limit_bytes / 0x1p30);
     claim_all(f, 0);
     assert_int_equal(cld_feature_store_find(f, &rows[1], 0), CLD_FEATURES_MINE);
     assert_int_equal(cld_feature_store_find(f, &rows[2], 0), CLD_FEATURES_ABSENT);

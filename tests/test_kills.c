@@ -48,11 +48,11 @@ enum death {
 /* Shared by the test and the lives of the run. */
 static struct {
     enum death death;
-    size_t number;        /* of the micro-batch, or of the call from 1 */
+    size_t number;         /* of the micro-batch, or of the call from 1 */
     atomic_size_t n_calls; /* that were counted in this life */
     atomic_size_t n_asked; /* numbers below are made, or the target waits for a slot */
     atomic_long saved;     /* the last checkpoint that was renamed to its place */
-} *plan;
+} * plan;
 
 /* Called by both workers before each micro-batch. */
 static enum cld_status die_at(const char *worker, size_t number, struct cld_error *err)
@@ -134,16 +134,29 @@ static void live(const char *dir, const char *resume)
     char *run = cld_format("run.dir=%s/run", dir);
     char *features = cld_format("features.dir=%s/features", dir);
     char *rows = cld_format("data.train=%s/../rows.jsonl", dir);
-    const char *sets[] = {run, features, rows, "features.mode=hybrid", "train.steps=24",
-                          "train.batch_rows=4", "train.micro_rows=2", "train.anchors=4",
-                          "train.loss_chunk=4", "data.max_length=64", "eval.rows=2",
-                          "train.evaluate_every=8", "train.checkpoint_every=1", "train.keep=2",
-                          "devices.targets=0", "devices.drafters=0", "log.level=warning",
-                          "target.taps=1", "drafter.layers=1"};
+    const char *sets[] = {run,
+                          features,
+                          rows,
+                          "features.mode=hybrid",
+                          "train.steps=24",
+                          "train.batch_rows=4",
+                          "train.micro_rows=2",
+                          "train.anchors=4",
+                          "train.loss_chunk=4",
+                          "data.max_length=64",
+                          "eval.rows=2",
+                          "train.evaluate_every=8",
+                          "train.checkpoint_every=1",
+                          "train.keep=2",
+                          "devices.targets=0",
+                          "devices.drafters=0",
+                          "log.level=warning",
+                          "target.taps=1",
+                          "drafter.layers=1"};
     cld_log_set_level(CLD_LOG_ERROR);
     cld_pipeline_fault = die_at;
-    enum cld_status s = cld_config_load("configs/tiny.ini", sets, sizeof sets / sizeof *sets, &cfg,
-                                        &err);
+    enum cld_status s =
+        cld_config_load("configs/tiny.ini", sets, sizeof sets / sizeof *sets, &cfg, &err);
     if (!s && !(s = cld_config_check(&cfg, CLD_CONFIG_TRAIN, &err)))
         s = cld_train(&cfg, resume, &err);
     if (s)
@@ -229,7 +242,8 @@ static char *timeless_line(FILE *f)
         return NULL;
     json_t *o = json_loads(line, 0, NULL);
     assert_non_null(o);
-    json_object_foreach_safe(o, next, key, value) {
+    json_object_foreach_safe(o, next, key, value)
+    {
         if (strstr(key, "_ms") || strstr(key, "_per_s") || !strcmp(key, "ring_fill"))
             json_object_del(o, key);
     }
@@ -241,7 +255,8 @@ static char *timeless_line(FILE *f)
 static void assert_same_metrics(const char *a_dir, const char *b_dir)
 {
     char *path[2] = {cld_format("%s/run/metrics.jsonl", a_dir),
-                     cld_format("%s/run/metrics.jsonl", b_dir)}, *line[2];
+                     cld_format("%s/run/metrics.jsonl", b_dir)},
+         *line[2];
     FILE *f[2] = {fopen(path[0], "r"), fopen(path[1], "r")};
     size_t n = 0;
     assert_true(f[0] && f[1]);
@@ -270,10 +285,18 @@ static void choose_death(size_t k)
     plan->death = AT_DRAFTER + k % (N_KILLING - AT_DRAFTER);
     uint64_t draw = cld_random_u64(7, CLD_RANDOM_TEST, k, 0, 0);
     switch (plan->death) {
-    case AT_DRAFTER: plan->number = 1 + draw % 5; break;
-    case AT_TARGET: plan->number = 3 + draw % 5; break;
-    case AT_CHECKPOINT: plan->number = 1 + draw % 100; break;
-    default: plan->number = 1 + draw % 12; break;
+    case AT_DRAFTER:
+        plan->number = 1 + draw % 5;
+        break;
+    case AT_TARGET:
+        plan->number = 3 + draw % 5;
+        break;
+    case AT_CHECKPOINT:
+        plan->number = 1 + draw % 100;
+        break;
+    default:
+        plan->number = 1 + draw % 12;
+        break;
     }
 }
 
