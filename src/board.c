@@ -108,7 +108,8 @@ static json_t *describe(struct cld_board *b)
                      "accepted_length", number(b->accepted_length), "context_tokens_per_s",
                      number(b->tokens_per_s), "heldout_step", (json_int_t)b->heldout_step,
                      "heldout_loss", number(b->heldout_loss), "heldout_accepted_length",
-                     number(b->heldout_accepted_length), "error", b->error, "features", b->features, "workers", workers);
+                     number(b->heldout_accepted_length), "error", b->error, "features", b->features,
+                     "workers", workers);
 }
 
 /* A status that cannot be written must not end a training: it is a warning, once. */

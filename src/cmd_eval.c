@@ -41,16 +41,15 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
     struct cld_feature_store *store = NULL;
     bool offline = cfg->features.mode == CLD_FEATURES_OFFLINE;
     int64_t mask_token = -1;
-    if ((s = cld_feed_open(cfg, &feed, err)) ||
-        (s = cld_feed_mask_token(feed, &mask_token, err)) ||
+    if ((s = cld_feed_open(cfg, &feed, err)) || (s = cld_feed_mask_token(feed, &mask_token, err)) ||
         (s = cld_setup_read(cfg, mask_token, &setup, err)) ||
         (s = cld_drafter_config_read(drafter, &file, err)) ||
         (s = cld_drafter_config_same(&setup.drafter, &file.config, drafter, err)) ||
         (s = cld_setup_same_taps(&setup, file.taps, drafter, err)) ||
         (s = cld_feed_load(feed, setup.target.vocab, false, err)) ||
-        (offline && ((s = cld_feature_identity_make(cfg, &setup, cld_feed_tokenizer_hash(feed),
-                                                    &id, err)) ||
-                     (s = cld_feature_store_open(cfg, &id, &store, err)))) ||
+        (offline &&
+         ((s = cld_feature_identity_make(cfg, &setup, cld_feed_tokenizer_hash(feed), &id, err)) ||
+          (s = cld_feature_store_open(cfg, &id, &store, err)))) ||
         (s = cld_devices_open(&devices, err)) ||
         (s = cld_devices_pick(devices, cld_setup_device(cfg), &device, err)))
         goto done;

@@ -34,8 +34,8 @@ static enum cld_status add(struct cld_crew *c, size_t i, const char *role, const
     return cld_devices_pick(devices, spec, &m->device, err);
 }
 
-/* A list of limits follows the configuration's targets, then its drafters; readers have none of their
- * own (0). */
+/* A list of limits follows the configuration's targets, then its drafters; readers have none of
+ * their own (0). */
 static size_t budget_of(const struct cld_crew *c, size_t i, const struct cld_config *cfg)
 {
     const struct cld_real_list *limits = &cfg->memory.limit_gib;

@@ -4,8 +4,8 @@
  * a context of its own, on any devices, also on the same one. Without targets, or where both lists
  * name the same single device, target and drafter are fused: each drafter worker runs a target of
  * its own and hands its features over without a copy. Never fused are runs with stored features: to
- * fill a store each drafter has a target worker on its device where none are named; to train from one
- * it has a reader there, who takes the place of a target worker and has nothing but slots.
+ * fill a store each drafter has a target worker on its device where none are named; to train from
+ * one it has a reader there, who takes the place of a target worker and has nothing but slots.
  *
  * Planning opens and closes queues on the calling thread and allocates nothing on a device. */
 #ifndef CLD_CREW_H

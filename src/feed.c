@@ -21,8 +21,8 @@ struct cld_feed {
     size_t n_docs, cap_docs, n_anchors, cap_anchors;
 };
 
-/* Only rows of text need a tokenizer, and which these are shows when they are read; but a mask token that
- * is text needs one now. */
+/* Only rows of text need a tokenizer, and which these are shows when they are read; but a mask
+ * token that is text needs one now. */
 static bool opens_tokenizer(const struct cld_config *cfg, const char *path)
 {
     bool has_rows = (!cfg->data.synthetic.n && cfg->data.train) || cfg->data.heldout;
@@ -43,8 +43,9 @@ enum cld_status cld_feed_open(const struct cld_config *cfg, struct cld_feed **ou
         goto done;
     }
     f->cfg = cfg;
-    if (opens_tokenizer(cfg, path) && ((s = cld_tokenizer_load(path, &f->tokenizer, err)) ||
-                            (s = cld_sha256_file(path, f->tokenizer_hash, &n_bytes, err))))
+    if (opens_tokenizer(cfg, path) &&
+        ((s = cld_tokenizer_load(path, &f->tokenizer, err)) ||
+         (s = cld_sha256_file(path, f->tokenizer_hash, &n_bytes, err))))
         goto done;
     *out = f;
     f = NULL;

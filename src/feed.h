@@ -36,8 +36,8 @@ size_t cld_feed_n_heldout(const struct cld_feed *f);
 enum cld_status cld_feed_step(struct cld_feed *f, size_t step, const struct cld_document **docs,
                               size_t *n_docs, struct cld_error *err);
 
-/* Rows that the optimizer steps [first, end) and the evaluations of the run need and `store` has not: how
- * many of how many, and the first of them. After _load with `train`. */
+/* Rows that the optimizer steps [first, end) and the evaluations of the run need and `store` has
+ * not: how many of how many, and the first of them. After _load with `train`. */
 struct cld_missing_rows {
     size_t n, n_needed;
     struct cld_row first;

@@ -92,9 +92,9 @@ static void note_facts(const struct member *m, struct cld_worker_facts *f)
              : w->no_drafter ? w->target.attention.variant
                              : w->drafter.attention.variant);
     snprintf(f->gemm, sizeof f->gemm, "%s",
-             w->reads ? "none"
-                      : cld_gemm_backend_name(w->q,
-                                              w->no_drafter ? w->target.gemm : w->drafter.gemm));
+             w->reads
+                 ? "none"
+                 : cld_gemm_backend_name(w->q, w->no_drafter ? w->target.gemm : w->drafter.gemm));
     snprintf(f->program, sizeof f->program, "%s", cld_queue_program_origin(w->q));
     f->device = w->device;
     f->storage = w->cfg->runtime.precision;
@@ -395,8 +395,7 @@ static enum cld_status start(struct cld_pipeline *p, struct cld_error *err)
 enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld_setup *setup,
                                   const struct cld_crew *crew, struct cld_feed *feed,
                                   struct cld_feature_store *store, struct cld_board *board,
-                                  size_t first, struct cld_pipeline **out,
-                                  struct cld_error *err)
+                                  size_t first, struct cld_pipeline **out, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     size_t n = crew->n_targets + crew->n_drafters;

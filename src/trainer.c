@@ -215,7 +215,8 @@ static enum cld_status refuse_living(const struct trainer *t, struct cld_error *
 /* What this run reads must not be renamed with the run that is set aside for it. */
 static enum cld_status refuse_moving(const struct trainer *t, struct cld_error *err)
 {
-    const char *const needed[] = {t->resumed, t->init, t->cfg->target.dir};
+    const char *const needed[] = {t->resumed, t->init, t->cfg->target.dir,
+                                  t->store ? t->cfg->features.dir : NULL};
     if (t->goes_on || !cld_run_dir_taken(t->dir))
         return CLD_OK;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
@@ -226,7 +227,8 @@ static enum cld_status refuse_moving(const struct trainer *t, struct cld_error *
     return CLD_OK;
 }
 
-/* Stored features, if the run has them; those that an offline run will miss are told before it begins. */
+/* Stored features, if the run has them; those that an offline run will miss are told before it
+ * begins. */
 static enum cld_status open_store(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -236,7 +238,8 @@ static enum cld_status open_store(struct trainer *t, struct cld_error *err)
     cld_features_describe(cfg, t->features, sizeof t->features);
     if (cfg->features.mode == CLD_FEATURES_ONLINE)
         return CLD_OK;
-    if ((s = cld_feature_identity_make(cfg, &t->setup, cld_feed_tokenizer_hash(t->feed), &id, err)) ||
+    if ((s = cld_feature_identity_make(cfg, &t->setup, cld_feed_tokenizer_hash(t->feed), &id,
+                                       err)) ||
         (s = cld_feature_store_open(cfg, &id, &t->store, err)) ||
         (s = cld_feed_missing(t->feed, t->store, (size_t)t->state.step, cfg->train.steps, &missing,
                               err)))
@@ -248,8 +251,10 @@ static enum cld_status open_store(struct trainer *t, struct cld_error *err)
         return CLD_OK;
     return cld_fail(err, CLD_E_INPUT, "compute what is missing with features.mode = hybrid",
                     "%s lacks %zu of %zu rows that this run needs, the first is row %llu of the %s "
-                    "set", cfg->features.dir, missing.n, missing.n_needed,
-                    (unsigned long long)missing.first.id, missing.heldout ? "held-out" : "training");
+                    "set",
+                    cfg->features.dir, missing.n, missing.n_needed,
+                    (unsigned long long)missing.first.id,
+                    missing.heldout ? "held-out" : "training");
 }
 
 static enum cld_status open_board(struct trainer *t, struct cld_error *err)
@@ -273,8 +278,8 @@ static enum cld_status open_board(struct trainer *t, struct cld_error *err)
 
 static enum cld_status start_workers(struct trainer *t, struct cld_error *err)
 {
-    enum cld_status s = cld_pipeline_open(t->cfg, &t->setup, &t->crew, t->feed, t->store,
-                                          t->board, (size_t)t->state.step, &t->pipeline, err);
+    enum cld_status s = cld_pipeline_open(t->cfg, &t->setup, &t->crew, t->feed, t->store, t->board,
+                                          (size_t)t->state.step, &t->pipeline, err);
     for (size_t i = 0; i < n_workers(t) && !s; i++) {
         const struct cld_worker_facts *f = cld_pipeline_facts(t->pipeline, i);
         cld_info(
@@ -457,8 +462,8 @@ static enum cld_status save(struct trainer *t, struct cld_error *err)
     if (t->saved_step == t->state.step)
         return CLD_OK;
     cld_board_run(t->board, CLD_RUN_SAVING);
-    /* Lines up to this step are on the disk before the checkpoint that promises them, and so are the
-     * features that its steps used. */
+    /* Lines up to this step are on the disk before the checkpoint that promises them, and so are
+     * the features that its steps used. */
     if ((s = cld_metrics_sync(t->metrics, err)) ||
         (t->store && (s = cld_feature_store_flush(t->store, err))) ||
         (s = cld_pipeline_save(t->pipeline, t->checkpoints, &t->file, &t->state, t->cfg->train.keep,
@@ -524,8 +529,10 @@ static void summarise(const struct trainer *t, const char *balance, double begun
         cld_info("%s", balance);
     if (t->store) {
         struct cld_feature_counts n = cld_feature_store_counts(t->store);
-        cld_info("features %s: %zu times a row was read, %zu rows were computed and kept; %zu rows, "
-                 "%.3f GiB", t->features, n.n_read, n.n_put, n.n_rows, (double)n.n_bytes / 0x1p30);
+        cld_info(
+            "features %s: %zu times a row was read, %zu rows were computed and kept; %zu rows, "
+            "%.3f GiB",
+            t->features, n.n_read, n.n_put, n.n_rows, (double)n.n_bytes / 0x1p30);
     } else {
         cld_info("features %s", t->features);
     }

@@ -33,8 +33,8 @@ static void plan_slots(struct cld_worker *w, size_t n_slots, size_t n_tokens)
 {
     size_t n_bytes = cld_mul(n_tokens, cld_worker_feature_bytes(w));
     for (size_t i = 0; i < n_slots; i++)
-        cld_plan_pinned(w->plan, &w->slots[i].buf, &w->slots[i].host,
-                        n_bytes, w->device.host_memory, CLD_FOR_RING, "slot %zu of features", i);
+        cld_plan_pinned(w->plan, &w->slots[i].buf, &w->slots[i].host, n_bytes,
+                        w->device.host_memory, CLD_FOR_RING, "slot %zu of features", i);
 }
 
 /* Where built programs of the device are kept, in *out; NULL: nowhere, and w->no_cache says why. */
@@ -151,13 +151,15 @@ enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch
 enum cld_status cld_worker_read_features(struct cld_worker *w, size_t n_ctx, void *to,
                                          struct cld_error *err)
 {
-    return cld_buf_read(w->target.taps.buf, 0, to, cld_mul(n_ctx, cld_worker_feature_bytes(w)), err);
+    return cld_buf_read(w->target.taps.buf, 0, to, cld_mul(n_ctx, cld_worker_feature_bytes(w)),
+                        err);
 }
 
 enum cld_status cld_worker_write_features(struct cld_worker *w, size_t n_ctx, const void *from,
                                           struct cld_error *err)
 {
-    return cld_buf_write(w->target.taps.buf, 0, from, cld_mul(n_ctx, cld_worker_feature_bytes(w)), err);
+    return cld_buf_write(w->target.taps.buf, 0, from, cld_mul(n_ctx, cld_worker_feature_bytes(w)),
+                         err);
 }
 
 enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, const float *from,

@@ -171,6 +171,11 @@ printf '\x55' | dd of="$shard" bs=1 seek=100000 conv=notrunc 2>/dev/null
 refused 'a damaged record' 'reader 0: .*row [0-9]+ of the .* set is damaged' \
     --set "features.dir=$scratch/damaged"
 
+cp -r "$store" "$scratch/online-fp32/features"
+expect 'a store in a run that would be set aside' 2 'features lies in .*online-fp32, which holds a run' \
+    train "${recipe[@]}" "${offline[@]}" --set "features.dir=$scratch/online-fp32/features" \
+    --set "run.dir=$scratch/online-fp32"
+
 # --- a limit ---
 
 mapfile -t hybrid < <(from hybrid "$scratch/store.limited")
