@@ -44,6 +44,9 @@ static const struct cld_option op = {
 static const struct cld_option program = {
     .name = "program", .value = "P", .names = NAMES{"auto", "source", "spirv", NULL},
     .help = "what kernels are built from, as runtime.program (default source)"};
+static const struct cld_option family = {
+    .name = "family", .value = "F", .names = NAMES{"cpu", "gpu", NULL},
+    .help = "kernels for CPUs or those for GPUs (default: both, which run on any device)"};
 static const struct cld_option modules = {
     .name = "modules", .value = "DIR", .help = "directory of SPIR-V modules, as runtime.modules"};
 static const struct cld_option out = {
@@ -85,7 +88,7 @@ const struct cld_command cld_commands[] = {
                         "write a checkpoint as a Hugging Face drafter directory", "", {NULL}},
     [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,
                                "compare every kernel with a double-precision reference", "",
-                               {&device, &both, &op, &list, &seed, &program, &modules}},
+                               {&device, &both, &op, &list, &seed, &family, &program, &modules}},
     [CLD_CMD_CHECK_CASE] = {"check-case", "FILE...", 1, ANY, "run golden drafter cases",
                             "Each case runs whole and again row by row, with gradients added up.",
                             {&device, &precision, &attention}},
@@ -99,7 +102,7 @@ const struct cld_command cld_commands[] = {
                        "Finds the kernel variants that training runs of the configurations ask for, with the "
                        "kernels for CPUs and those for GPUs, and compiles each. Reads the target; computes "
                        "nothing.",
-                       {&checks, &op, &variants, &out, &ptx, &set}},
+                       {&checks, &op, &family, &variants, &out, &ptx, &set}},
     [CLD_CMD_HELP] = {"help", "[TOPIC]", 0, 1, "explain a topic",
                       "Topics: config (all keys of the configuration), commands, exit-codes, or "
                       "the name of a command.",

@@ -53,7 +53,8 @@ static enum cld_status list_config(const struct cld_args *a, const char *path,
         (s = cld_crew_plan(&crew, &cfg, &setup, NULL, err)))
         goto done;
     for (enum cld_device_class c = CLD_CLASS_CPU; c <= CLD_CLASS_GPU && !s; c++)
-        s = list_run(&cfg, &setup, &crew, c, list, err);
+        if (cld_cmd_family(a) != (c == CLD_CLASS_CPU ? CLD_FAMILY_GPU : CLD_FAMILY_CPU))
+            s = list_run(&cfg, &setup, &crew, c, list, err);
 done:
     cld_crew_free(&crew);
     cld_feed_close(feed);
@@ -70,6 +71,7 @@ static enum cld_status list_checks(const struct cld_args *a, const struct cld_de
     enum cld_status s = cld_devices_pick(devices, NULL, &device, err);
     return s ? s : cld_check_device(&device, &(struct cld_check_options){.op = cld_args_value(a, "op"),
                                                                 .seed = 1,
+                                                                .family = cld_cmd_family(a),
                                                                 .list = list},
                                     &n_passed, &n_failed, err);
 }

@@ -37,7 +37,8 @@ enum cld_status cld_overrides_check(const struct cld_overrides *o, const struct 
         struct cld_check_options options = {.op = o->operation[i],
                                             .seed = 1,
                                             .programs = cld_overrides_programs(cfg, o),
-                                            .only_family = true};
+                                            .family = device->class == CLD_CLASS_CPU ? CLD_FAMILY_CPU
+                                                                                  : CLD_FAMILY_GPU};
         size_t n_passed = 0, n_failed = 0;
         options.skip[cfg->runtime.precision == CLD_F32 ? CLD_BF16 : CLD_F32] = true;
         if ((s = cld_check_device(device, &options, &n_passed, &n_failed, err)))

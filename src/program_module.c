@@ -150,7 +150,7 @@ static enum cld_status need_modules(struct cld_queue *q, struct cld_error *err)
         return CLD_OK;
     enum cld_status s = cld_modules_open(q->program_options.modules, &q->modules, err);
     if (!s)
-        cld_info("%s: kernels come from the SPIR-V modules of %s, as %s", q->name,
+        cld_debug("%s: kernels come from the SPIR-V modules of %s, as %s", q->name,
                  cld_modules_dir(q->modules), cld_module_route(&q->device));
     return s;
 }
