@@ -84,10 +84,13 @@ static void run_task(const struct crew *crew, struct task *t)
                                             .family = t->family,
                                             .programs = o->programs,
                                             .list = o->list ? &t->list : NULL};
-    char *rerun = cld_format("cldraft check-kernels%s%s --op %s --seed %llu --precision %s",
+    bool spirv = o->programs.source == CLD_PROGRAM_SPIRV;
+    const char *modules = spirv && o->programs.modules ? o->programs.modules : "";
+    char *rerun = cld_format("cldraft check-kernels%s%s --op %s --seed %llu --precision %s%s%s%s",
                              o->device ? " --device " : "", o->device ? o->device : "",
                              t->op->name, (unsigned long long)o->seed,
-                             t->storage == CLD_BF16 ? "bf16" : "fp32");
+                             t->storage == CLD_BF16 ? "bf16" : "fp32",
+                             spirv ? " --program spirv" : "", *modules ? " --modules " : "", modules);
     c.rerun = rerun;
     if (o->out && !(c.out = open_memstream(&t->lines, &t->n_bytes)))
         cld_fail(err, CLD_E_MEMORY, "", "no memory for the lines of a check");

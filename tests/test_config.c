@@ -246,6 +246,7 @@ static void test_refuses_names(void **state)
     refused("[train]\nSteps = 1\n", 2, "unknown key 'Steps' in [train]", "did you mean 'steps'?");
     refused("[train]\ncilp = 1\n", 2, "unknown key 'cilp'", "did you mean 'clip'?");
     refused("[train]\nseed = 1\n", 2, "unknown key 'seed' in [train]", "'seed' belongs to [run]");
+    refused("[runtime]\noverride.gemm = a\n", 2, "unknown key 'override.gemm' in [runtime]", "");
     refused("[train]\nxyzzy = 1\n", 2, "unknown key 'xyzzy'", "help config");
 }
 
@@ -481,7 +482,8 @@ static void test_print_round_trip(void **state)
         "bench.shapes=1x2x3,NN:4x5x6", "drafter.layer_types=sliding_attention,full_attention",
         "devices.targets=cpu:0/2, some name ,7", "drafter.mask_token=<|mask|>",
         "target.random_weights=9007199254740991", "log.level=error", "drafter.rope_theta=1e6",
-        "data.synthetic=2,2", "train.steps=1000000000"};
+        "data.synthetic=2,2", "train.steps=1000000000", "runtime.override.rmsnorm=my own.spv",
+        "runtime.modules=some/dir", "runtime.program=spirv"};
     static const char *const files[] = {"configs/tiny.ini", "configs/qwen3-8b.ini"};
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_config cfg;
@@ -630,6 +632,7 @@ static void test_enum_order(void **state)
     VALUE(attention.backend, dense, CLD_ATTENTION_DENSE);
     VALUE(runtime.program, auto, CLD_PROGRAM_AUTO);
     VALUE(runtime.program, source, CLD_PROGRAM_SOURCE);
+    VALUE(runtime.program, spirv, CLD_PROGRAM_SPIRV);
     VALUE(runtime.precision, bf16, CLD_BF16);
     VALUE(runtime.precision, fp32, CLD_F32);
     VALUE(log.level, debug, CLD_LOG_DEBUG);
