@@ -149,6 +149,15 @@ enum cld_status cld_module_translate(const char *spv_path, enum cld_module_form 
 
 /* --- all of a list ---------------------------------------------------------------------------- */
 
+/* A directory of modules at work. */
+struct directory {
+    const char *path;
+    struct cld_modules *earlier; /* what was there before; NULL: nothing of use */
+    json_t *root, *modules;      /* the manifest, and its list of modules, borrowed from it */
+    json_t *wanted;              /* an object with the keys of the list */
+    size_t n_made;
+};
+
 /* The hash of a form's file under its name in `entry`. */
 static enum cld_status note_file(json_t *entry, const char *base, enum cld_module_form form,
                                  struct cld_error *err)
@@ -207,20 +216,18 @@ static enum cld_status make_forms(json_t *entry, const char *base, bool ptx, str
     return s;
 }
 
-/* What an earlier manifest has of a module, if all its files are the ones that were made. */
-static json_t *earlier_entry(const struct cld_modules *earlier, const json_t *root, const char *key,
-                             bool ptx)
+/* Whether the manifest's files of a module are all there, as they were made. */
+static bool is_made(const struct cld_modules *earlier, const char *key, bool ptx)
 {
     struct cld_error ignored = CLD_ERROR_INIT;
-    json_t *entry = json_object_get(json_object_get(root, "modules"), key);
-    for (int f = CLD_MODULE_SPIRV; entry && f <= (ptx ? CLD_MODULE_PTX : CLD_MODULE_BITCODE); f++) {
+    bool made = earlier != NULL;
+    for (int f = CLD_MODULE_SPIRV; made && f <= (ptx ? CLD_MODULE_PTX : CLD_MODULE_BITCODE); f++) {
         char *bytes = NULL;
         size_t n_bytes = 0;
-        if (cld_modules_read(earlier, key, (enum cld_module_form)f, &bytes, &n_bytes, &ignored))
-            entry = NULL;
+        made = !cld_modules_read(earlier, key, (enum cld_module_form)f, &bytes, &n_bytes, &ignored);
         free(bytes);
     }
-    return entry;
+    return made;
 }
 
 static enum cld_status build_one(const struct cld_variant *v, const char *dir, const char *source,
@@ -249,84 +256,119 @@ done:
     return s;
 }
 
-/* Adds the entries of all variants to `modules`; *n_made counts those that were compiled now. */
-static enum cld_status build_all(const struct cld_variants *list, const char *dir, bool ptx,
-                                 const struct cld_modules *earlier, const json_t *earlier_root,
-                                 json_t *modules, size_t *n_made, struct cld_error *err)
+static enum cld_status write_manifest(const struct directory *d, struct cld_error *err)
+{
+    char *text = NULL, *path = cld_format("%s/%s", d->path, CLD_MANIFEST_NAME);
+    enum cld_status s = path ? cld_json_text(d->root, &text, err)
+                             : cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
+    if (!s)
+        s = cld_file_write(path, text, strlen(text), err);
+    free(text);
+    free(path);
+    return s;
+}
+
+/* Makes what is missing. The manifest is written after each, so that no work of an interrupted call
+ * is lost. */
+static enum cld_status build_all(struct directory *d, const struct cld_variants *list, bool ptx,
+                                 struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < list->n && !s; i++) {
         char *source = NULL, key[CLD_SHA256_HEX_BYTES];
         size_t n_bytes = 0;
-        if ((s = cld_kernel_source(list->at[i].file, &source, &n_bytes, err)))
+        const struct cld_variant *v = &list->at[i];
+        if ((s = cld_kernel_source(v->file, &source, &n_bytes, err)))
             return s;
-        cld_module_key(source, list->at[i].options, key);
-        json_t *entry = json_incref(earlier_entry(earlier, earlier_root, key, ptx));
-        if (!entry && (entry = json_object())) {
-            cld_debug("module %zu of %zu: %s %s", i + 1, list->n, list->at[i].file,
-                      list->at[i].options);
-            s = build_one(&list->at[i], dir, source, key, ptx, entry, err);
-            ++*n_made;
+        cld_module_key(source, v->options, key);
+        json_object_set_new(d->wanted, key, json_true());
+        if (!is_made(d->earlier, key, ptx)) {
+            json_t *entry = json_object();
+            cld_debug("module %zu of %zu: %s %s", i + 1, list->n, v->file, v->options);
+            s = build_one(v, d->path, source, key, ptx, entry, err);
+            d->n_made += !s;
+            if (s)
+                json_decref(entry);
+            else if (json_object_set_new(d->modules, key, entry))
+                s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a manifest");
+            else
+                s = write_manifest(d, err);
         }
         free(source);
-        if (json_object_set_new(modules, key, entry) && !s)
-            s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a manifest");
     }
     return s;
 }
 
-/* Removes modules that the manifest does not name: of older sources. */
-static void remove_others(const char *dir, const json_t *modules)
+/* Removes modules that are not wanted: of older sources. */
+static void remove_others(const struct directory *d)
 {
     struct cld_error ignored = CLD_ERROR_INIT;
     char **names = NULL;
     size_t n = 0;
-    if (cld_dir_list(dir, &names, &n, &ignored))
+    const char *key;
+    json_t *entry;
+    void *next;
+    json_object_foreach_safe (d->modules, next, key, entry)
+        if (!json_object_get(d->wanted, key))
+            json_object_del(d->modules, key);
+    if (cld_dir_list(d->path, &names, &n, &ignored))
         return;
     for (size_t i = 0; i < n; i++) {
-        char key[CLD_SHA256_HEX_BYTES];
-        snprintf(key, sizeof key, "%.64s", names[i]);
-        char *path = cld_format("%s/%s", dir, names[i]);
+        char of[CLD_SHA256_HEX_BYTES];
+        snprintf(of, sizeof of, "%.64s", names[i]);
+        char *path = cld_format("%s/%s", d->path, names[i]);
         if (path && strlen(names[i]) > 64 && strspn(names[i], "0123456789abcdef") == 64 &&
-            !json_object_get(modules, key))
+            !json_object_get(d->wanted, of))
             unlink(path);
         free(path);
     }
     cld_dir_list_free(names, n);
 }
 
-enum cld_status cld_modules_build(const struct cld_variants *list, const char *dir, bool ptx,
-                                  struct cld_error *err)
+/* What an earlier call left, or an empty manifest. */
+static enum cld_status open_directory(struct directory *d, const char *path, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_error ignored = CLD_ERROR_INIT;
-    struct cld_modules *earlier = NULL;
-    json_t *modules = json_object(), *earlier_root = NULL;
-    json_t *root = json_pack("{s:i, s:s, s:O}", "format", CLD_MANIFEST_FORMAT, "compiler",
-                             "clang-15, llvm-spirv-15, spirv-opt", "modules", modules);
-    char *text = NULL, *path = cld_format("%s/%s", dir, CLD_MANIFEST_NAME);
-    size_t n_made = 0;
-    if (!root || !path) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a manifest");
+    char *manifest = cld_format("%s/%s", path, CLD_MANIFEST_NAME);
+    d->path = path;
+    d->wanted = json_object();
+    if (!manifest) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
         goto done;
     }
-    if ((s = cld_dir_make(dir, err)))
+    if ((s = cld_dir_make(path, err)))
         goto done;
-    if (cld_file_exists(path) && !cld_modules_open(dir, &earlier, &ignored) &&
-        cld_json_load(path, &earlier_root, &ignored))
-        earlier_root = NULL;
-    if ((s = build_all(list, dir, ptx, earlier, earlier_root, modules, &n_made, err)) ||
-        (s = cld_json_text(root, &text, err)) || (s = cld_file_write(path, text, strlen(text), err)))
+    if (!cld_file_exists(manifest) || cld_modules_open(path, &d->earlier, &ignored) ||
+        cld_json_load(manifest, &d->root, &ignored)) {
+        cld_modules_close(d->earlier);
+        d->earlier = NULL;
+        d->root = json_pack("{s:i, s:s, s:{}}", "format", CLD_MANIFEST_FORMAT, "compiler",
+                            "clang-15, llvm-spirv-15, spirv-opt", "modules");
+    }
+    d->modules = json_object_get(d->root, "modules");
+    if (!d->modules || !d->wanted)
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a manifest");
+done:
+    free(manifest);
+    return s;
+}
+
+enum cld_status cld_modules_build(const struct cld_variants *list, const char *dir, bool ptx,
+                                  struct cld_error *err)
+{
+    struct directory d = {0};
+    enum cld_status s = open_directory(&d, dir, err);
+    if (s || (s = build_all(&d, list, ptx, err)))
         goto done;
-    remove_others(dir, modules);
-    cld_info("%s: %zu SPIR-V modules, %zu of them made now%s", dir, list->n, n_made,
+    remove_others(&d);
+    if ((s = write_manifest(&d, err)))
+        goto done;
+    cld_info("%s: %zu SPIR-V modules, %zu of them made now%s", dir, list->n, d.n_made,
              ptx ? ", with PTX" : "");
 done:
-    cld_modules_close(earlier);
-    json_decref(earlier_root);
-    json_decref(modules);
-    json_decref(root);
-    free(text);
-    free(path);
+    cld_modules_close(d.earlier);
+    json_decref(d.root);
+    json_decref(d.wanted);
     return s;
 }

@@ -9,8 +9,8 @@
 #include "modules.h"
 #include "variants.h"
 
-/* Compiles every variant into `dir` (made if missing), which then holds these modules alone, and
- * writes the manifest last. With `ptx` also the form for NVIDIA's driver. A variant whose module is
+/* Compiles every variant into `dir` (made if missing), which then holds these modules alone, with their
+ * manifest. With `ptx` also the form for NVIDIA's driver. A variant whose module is
  * there already, by its key and hash, is not compiled again. CLD_E_INPUT: a tool is missing or fails
  * (with its messages), or a module does not validate. */
 enum cld_status cld_modules_build(const struct cld_variants *list, const char *dir, bool ptx,
