@@ -186,6 +186,11 @@ enum cld_status cld_config_text(const struct cld_config *cfg, char **out, struct
 enum cld_status cld_config_resume_diff(const struct cld_config *old, const struct cld_config *now,
                                        struct cld_error *err);
 
+/* What processes on several machines must have in common: every value but those of [devices],
+ * [memory], [log] and paths. *out is freed with free(). */
+enum cld_status cld_config_shared_text(const struct cld_config *cfg, char **out,
+                                       struct cld_error *err);
+
 /* Where the value of "section.key" comes from: "default", "FILE:LINE" or "--set". Writes to `to`
  * and returns it; for messages of those who find a value wrong later. */
 const char *cld_config_where(const struct cld_config *cfg, const char *name, char *to, size_t n);
