@@ -43,7 +43,8 @@ enum cld_bench_what {
     CLD_BENCH_ATTENTION,
     CLD_BENCH_LOSS,
     CLD_BENCH_ELEMENTWISE,
-    CLD_BENCH_STEP
+    CLD_BENCH_STEP,
+    CLD_BENCH_PIPELINE
 };
 
 /* Lists are owned by the configuration. */

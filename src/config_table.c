@@ -201,10 +201,11 @@ const struct cld_config_key cld_config_keys[] = {
 
     {SIZE(eval, rows), .default_text = "0", .min = 0, .max = MANY, .unit = "rows", FREE,
      .help = "Held-out rows that an evaluation uses, from the first; 0: all."},
-    {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 5,
-     .names = NAMES{"gemm", "attention", "loss", "elementwise", "step", NULL}, FREE,
-     .help = "What to measure: operations by themselves, or whole training steps. All but gemm "
-             "have the shapes of the configured drafter and micro-batch."},
+    {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 6,
+     .names = NAMES{"gemm", "attention", "loss", "elementwise", "step", "pipeline", NULL}, FREE,
+     .help = "What to measure: operations by themselves, whole training steps of one worker, or "
+             "steps of all workers of [devices] beside these. All but gemm have the shapes of the "
+             "configured drafter and micro-batch."},
     {SHAPES(bench, shapes), .default_text = "512x512x512,1024x1024x1024", .min = 1, .max = 1 << 20,
      .min_n = 1, .max_n = 32, FREE,
      .help = "MxNxK of the matrix products that gemm measures."},
