@@ -106,7 +106,7 @@ enum cld_status cld_bench_elementwise(const struct cld_bench *b, struct cld_queu
 enum cld_status cld_bench_step(const struct cld_bench *b, struct cld_error *err);
 enum cld_status cld_bench_pipeline(const struct cld_bench *b, struct cld_error *err);
 
-/* Steps of one worker on b->device that runs the target, too, each until the device is done:
+/* Steps of one worker on b->device, which runs the target, too (with bench.target), each until the device is done:
  * ms[bench.repeats], in their order. */
 enum cld_status cld_bench_one_worker(const struct cld_bench *b, double *ms, struct cld_error *err);
 /* A record of steps of the configuration: all but `variant` and `device_bytes`; sorts ms[n]. */

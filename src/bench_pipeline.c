@@ -19,6 +19,19 @@ struct runner {
     struct cld_pipeline_waits waits; /* of a measured step, means */
 };
 
+/* Without a target drafters have features as they are. */
+static enum cld_status leave_target_out(struct runner *t, struct cld_error *err)
+{
+    if (t->cfg.bench.target)
+        return CLD_OK;
+    if (t->crew.n_targets)
+        return cld_fail(err, CLD_E_USAGE, "name no devices.targets, or set bench.target = yes",
+                        "bench.target is no, and there are %zu target workers", t->crew.n_targets);
+    for (size_t i = 0; i < t->crew.n_drafters; i++)
+        t->crew.at[i].options.given_features = true;
+    return CLD_OK;
+}
+
 static enum cld_status open_runner(struct runner *t, const struct cld_bench *b,
                                    struct cld_error *err)
 {
@@ -29,6 +42,7 @@ static enum cld_status open_runner(struct runner *t, const struct cld_bench *b,
     t->cfg.train.steps = b->cfg->bench.warmup + b->cfg->bench.repeats + 1;
     t->cfg.train.evaluate_every = 0;
     if ((s = cld_crew_make(&t->crew, &t->cfg, b->devices, err)) ||
+        (s = leave_target_out(t, err)) ||
         (s = cld_machines_join(&t->machines, NULL, t->crew.n_drafters, &t->cfg, err)) ||
         (s = cld_crew_plan(&t->crew, &t->cfg, b->setup, NULL, err)) ||
         (s = cld_pipeline_open(&t->cfg, b->setup, &t->crew, &t->machines, b->feed, NULL, 0,
@@ -83,6 +97,12 @@ static enum cld_status write_steps(const struct runner *t, const struct cld_benc
              "for the exchange, which was under way for %.3f ms",
              t->waits.slot_ms, t->waits.features_ms, t->waits.exchange_ms,
              t->waits.exchange_whole_ms);
+    for (size_t i = 0; i < t->crew.n_targets + t->crew.n_drafters; i++) {
+        const struct cld_worker_facts *w = cld_pipeline_facts(t->pipeline, i);
+        cld_info("%s on %s: %.3f GiB planned, %.3f GiB held, %.3f GiB of pinned host memory",
+                 w->name, w->device.name, (double)w->planned_bytes / 0x1p30,
+                 (double)w->held_bytes / 0x1p30, (double)w->pinned_bytes / 0x1p30);
+    }
     return cld_bench_write(b->sink, &r, err);
 }
 

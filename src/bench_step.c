@@ -33,8 +33,7 @@ static enum cld_status open_stepper(struct stepper *t, const struct cld_bench *b
     t->step.w = &t->w;
     if ((s = cld_worker_plan(&t->w, b->cfg, b->setup, b->device, &options, err)) ||
         (s = cld_worker_check(&t->w, err)) || (s = cld_worker_create(&t->w, err)) ||
-        (!with_target && (s = cld_fill_normal(t->w.q, &t->w.target.taps, (uint64_t)b->cfg->run.seed,
-                                              0, 1.0f, err))) ||
+        (!with_target && (s = cld_worker_make_up_features(&t->w, err))) ||
         (s = cld_drafter_init(&t->w.drafter, (uint64_t)b->cfg->run.seed, b->cfg->drafter.init_std,
                               err)))
         return s;
@@ -168,7 +167,7 @@ enum cld_status cld_bench_one_worker(const struct cld_bench *b, double *ms, stru
 {
     struct stepper t;
     double *part_ms = calloc(b->cfg->bench.repeats, CLD_N_STEP_PARTS * sizeof *part_ms);
-    enum cld_status s = open_stepper(&t, b, true, false, err);
+    enum cld_status s = open_stepper(&t, b, b->cfg->bench.target, false, err);
     if (!s)
         s = part_ms ? take_steps(&t, ms, part_ms, err)
                     : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the times of steps");

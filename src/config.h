@@ -155,6 +155,7 @@ struct cld_config {
         struct cld_shape_list shapes;
         struct cld_enum_list gemm;    /* enum cld_gemm_backend */
         struct cld_enum_list storage; /* CLD_F32, CLD_BF16; n == 0: runtime.precision */
+        bool target; /* pipelines have one */
         size_t repeats, warmup;
         double least_ms;
     } bench;

@@ -217,6 +217,9 @@ const struct cld_config_key cld_config_keys[] = {
      .names = NAMES{"fp32", "bf16", NULL}, FREE,
      .help = "Storage in which operations are measured. runtime: that of runtime.precision, which "
              "whole steps always have."},
+    {BOOL(bench, target), .default_text = "yes", FREE,
+     .help = "Whether pipeline measures steps with the target at work. no: features are made up "
+             "once, and nobody is named in devices.targets."},
     {SIZE(bench, repeats), .default_text = "5", .min = 1, .max = 10000, FREE,
      .help = "Measured runs; the median is reported."},
     {SIZE(bench, warmup), .default_text = "1", .min = 1, .max = 10000, FREE,

@@ -126,7 +126,8 @@ static enum cld_status get_ready(struct member *m, struct cld_error *err)
     struct cld_worker *w = &m->w;
     double begun = cld_clock_ms();
     if ((s = cld_worker_plan(w, p->cfg, p->setup, &m->who->device, &m->who->options, err)) ||
-        (s = cld_worker_check(w, err)) || (s = cld_worker_create(w, err)))
+        (s = cld_worker_check(w, err)) || (s = cld_worker_create(w, err)) ||
+        (w->given_features && !has_ring(p) && (s = cld_worker_make_up_features(w, err))))
         return s;
     note_state(m, CLD_WORKER_WARMING);
     if ((s = cld_worker_warm_up(w, err)))

@@ -163,6 +163,11 @@ enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch
     return cld_target_forward(&w->target, b->ctx_ids, b->positions, b->ctx_doc, b->n_ctx, err);
 }
 
+enum cld_status cld_worker_make_up_features(struct cld_worker *w, struct cld_error *err)
+{
+    return cld_fill_normal(w->q, &w->target.taps, (uint64_t)w->cfg->run.seed, 0, 1.0f, err);
+}
+
 /* The buffers of features change places; kernels that were enqueued before use the old one. */
 static enum cld_status turn(struct cld_worker *w, struct cld_error *err)
 {

@@ -84,6 +84,10 @@ void cld_worker_close(struct cld_worker *w); /* NULL-safe */
 enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
                                     struct cld_error *err);
 
+/* Where features are given and nobody gives them: normally distributed ones, for measurements. Before
+ * the warm-up. */
+enum cld_status cld_worker_make_up_features(struct cld_worker *w, struct cld_error *err);
+
 /* Features on their way, beside the kernels, with two buffers of them that take turns; one copy at a
  * time is under way. _send: those of the last forward begin to go to host memory, n_ctx rows, and the
  * next forward fills the other buffer. _fetch: those of a later micro-batch begin to come from host
