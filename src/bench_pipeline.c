@@ -15,8 +15,8 @@ struct runner {
     struct cld_machines machines;
     struct cld_pipeline *pipeline;
     size_t n_updates;
-    double tokens; /* of a measured step */
-    struct cld_pipeline_waits waits; /* of a measured step, means */
+    double tokens, cpu_ms; /* of a measured step, on average, as below */
+    struct cld_pipeline_waits waits;
 };
 
 /* Without a target drafters have features as they are. */
@@ -62,7 +62,10 @@ static enum cld_status close_runner(struct runner *t, struct cld_error *err)
 static enum cld_status take_steps(struct runner *t, double *ms, struct cld_error *err)
 {
     size_t n_warm = t->cfg.bench.warmup, n = t->cfg.bench.repeats;
+    double cpu_begun = 0;
     for (size_t i = 0; i < n_warm + n; i++) {
+        if (i == n_warm)
+            cpu_begun = cld_cpu_ms();
         struct cld_step_result r;
         struct cld_pipeline_waits w;
         double begun = cld_clock_ms();
@@ -79,6 +82,7 @@ static enum cld_status take_steps(struct runner *t, double *ms, struct cld_error
         t->waits.exchange_ms += w.exchange_ms / (double)n;
         t->waits.exchange_whole_ms += w.exchange_whole_ms / (double)n;
     }
+    t->cpu_ms = (cld_cpu_ms() - cpu_begun) / (double)n;
     return CLD_OK;
 }
 
@@ -107,13 +111,14 @@ static enum cld_status write_steps(const struct runner *t, const struct cld_benc
 }
 
 static enum cld_status measure(const struct cld_bench *b, double *ms, double *median_ms,
-                               struct cld_error *err)
+                               double *cpu_ms, struct cld_error *err)
 {
     struct runner t;
     struct cld_error closing = CLD_ERROR_INIT;
     enum cld_status s = CLD_OK;
     if (!(s = open_runner(&t, b, err)) && !(s = take_steps(&t, ms, err)))
         s = write_steps(&t, b, ms, median_ms, err);
+    *cpu_ms = t.cpu_ms;
     if (close_runner(&t, &closing) && !s) {
         *err = closing;
         s = closing.status;
@@ -124,18 +129,21 @@ static enum cld_status measure(const struct cld_bench *b, double *ms, double *me
 enum cld_status cld_bench_pipeline(const struct cld_bench *b, struct cld_error *err)
 {
     size_t n = b->cfg->bench.repeats;
-    double *ms = calloc(n, sizeof *ms), together_ms = 0;
+    double *ms = calloc(n, sizeof *ms), together_ms = 0, cpu_ms = 0, alone_cpu_ms = 0;
     struct cld_bench_record alone;
     enum cld_status s = CLD_OK;
     if (!ms) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu times", n);
         goto done;
     }
-    if ((s = measure(b, ms, &together_ms, err)) || (s = cld_bench_one_worker(b, ms, err)))
+    if ((s = measure(b, ms, &together_ms, &cpu_ms, err)) ||
+        (s = cld_bench_one_worker(b, ms, &alone_cpu_ms, err)))
         goto done;
     cld_bench_step_record(b, "pipeline", "one worker, no threads", ms, n, 0, &alone);
-    cld_info("a step of the pipeline takes %.3f ms, %+.1f%% of one worker's %.3f ms", together_ms,
-             100 * (together_ms / alone.median_ms - 1), alone.median_ms);
+    cld_info("a step of the pipeline takes %.3f ms, one worker's %.3f ms (%+.1f%%); in processor time "
+             "%.3f and %.3f ms (%+.1f%%)",
+             together_ms, alone.median_ms, 100 * (together_ms / alone.median_ms - 1), cpu_ms,
+             alone_cpu_ms, 100 * (cpu_ms / alone_cpu_ms - 1));
     s = cld_bench_write(b->sink, &alone, err);
 done:
     free(ms);

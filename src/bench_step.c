@@ -16,7 +16,7 @@ struct stepper {
     struct cld_step step;
     size_t n_updates;
     double tokens; /* of the measured steps */
-    double first_ms;
+    double first_ms, cpu_ms; /* cpu_ms: of a measured step, on average */
 };
 
 static enum cld_status open_stepper(struct stepper *t, const struct cld_bench *b, bool with_target,
@@ -72,8 +72,11 @@ static enum cld_status take_steps(struct stepper *t, double *ms, double *part_ms
                                   struct cld_error *err)
 {
     size_t n_warm = t->b->cfg->bench.warmup, n = t->b->cfg->bench.repeats;
+    double cpu_begun = 0;
     t->tokens = 0;
     for (size_t i = 0; i < n_warm + n; i++) {
+        if (i == n_warm)
+            cpu_begun = cld_cpu_ms();
         struct cld_step_result r;
         double step_ms = 0;
         enum cld_status s = take_step(t, i, &step_ms, &r, err);
@@ -90,6 +93,7 @@ static enum cld_status take_steps(struct stepper *t, double *ms, double *part_ms
         for (size_t p = 0; p < CLD_N_STEP_PARTS; p++)
             part_ms[p * n + i - n_warm] = r.part_ms[p];
     }
+    t->cpu_ms = (cld_cpu_ms() - cpu_begun) / (double)n;
     return CLD_OK;
 }
 
@@ -163,7 +167,8 @@ done:
     return s;
 }
 
-enum cld_status cld_bench_one_worker(const struct cld_bench *b, double *ms, struct cld_error *err)
+enum cld_status cld_bench_one_worker(const struct cld_bench *b, double *ms, double *cpu_ms,
+                                     struct cld_error *err)
 {
     struct stepper t;
     double *part_ms = calloc(b->cfg->bench.repeats, CLD_N_STEP_PARTS * sizeof *part_ms);
@@ -171,6 +176,7 @@ enum cld_status cld_bench_one_worker(const struct cld_bench *b, double *ms, stru
     if (!s)
         s = part_ms ? take_steps(&t, ms, part_ms, err)
                     : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the times of steps");
+    *cpu_ms = t.cpu_ms;
     close_stepper(&t);
     free(part_ms);
     return s;
