@@ -1,5 +1,5 @@
 /* cross_entropy.cl - softmax cross-entropy of a row of logits, its first maximum, and the gradient
- * (softmax - onehot) * weight in place of the logits. A piece of work is a row.
+ * (softmax - onehot) * weight, which may take the place of the logits. A piece of work is a row.
  *
  * One reading of the row finds maximum, its place and the sum of exp(z - maximum): each work-item
  * keeps a running maximum and scales its sum when the maximum grows. A second reading writes the
@@ -10,30 +10,39 @@
 #ifndef Z
 #define Z f32 /* storage of logits */
 #endif
+#ifndef DZ
+#define DZ Z /* storage of the gradient */
+#endif
 
-__kernel void cross_entropy(__global CLD_ELEM(Z) *logits, ulong z_at, ulong z_ld,
+/* gradient: may be logits; null: none */
+__kernel void cross_entropy(__global const CLD_ELEM(Z) *logits, ulong z_at, ulong z_ld,
+                            __global CLD_ELEM(DZ) *gradient, ulong g_at, ulong g_ld,
                             __global const int *labels, ulong labels_at,
                             __global const float *weights, ulong weights_at, __global float *loss,
-                            ulong loss_at, __global int *hit, ulong hit_at, int gradient,
-                            ulong n_rows, ulong n_cols)
+                            ulong loss_at, __global int *hit, ulong hit_at, ulong n_rows,
+                            ulong n_cols)
 {
     GROUP_SCRATCH(s);
     CLD_SHARE(r, n_rows) {
-        __global CLD_ELEM(Z) *z = logits + z_at + r * z_ld;
+        __global const CLD_ELEM(Z) *z = logits + z_at + r * z_ld;
+        __global CLD_ELEM(DZ) *dz = gradient + g_at + r * g_ld;
         const ulong label = min((ulong)max(labels[labels_at + r], 0), n_cols - 1);
         const float z_label = CLD_LOAD(Z, z, label), weight = weights[weights_at + r];
         float top = -FLT_MAX;
-        floatw sums = 0.0f;
+        floatw sums = 0.0f, lost = 0.0f; /* what rounding took from the sums (Kahan 1965) */
         ulong found = n_cols; /* first column of the vector with my maximum */
         EACH_WIDE(j, n_cols) {
             floatw v = LOADW_OR(Z, z, j, n_cols - j, -INFINITY);
             float m = maxw(v);
             if (m > top) {
                 sums *= exp(top - m);
+                lost *= exp(top - m);
                 top = m;
                 found = j;
             }
-            sums += exp(v - top);
+            floatw add = exp(v - top) - lost, now = sums + add;
+            lost = (now - sums) - add;
+            sums = now;
         }
         while (found < n_cols && CLD_LOAD(Z, z, found) != top)
             found++;
@@ -53,7 +62,7 @@ __kernel void cross_entropy(__global CLD_ELEM(Z) *logits, ulong z_at, ulong z_ld
                     v -= select((floatw)(0.0f), (floatw)(1.0f), IOTA == (intw)((int)(label - j)));
                 v *= weight;
             }
-            STOREW(Z, v, z, j, n_cols - j);
+            STOREW(DZ, v, dz, j, n_cols - j);
         }
     }
 }

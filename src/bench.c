@@ -123,6 +123,8 @@ static enum cld_status run_operations(const struct cld_bench *b, struct cld_erro
 enum cld_status cld_bench_point(const struct cld_bench *b, struct cld_error *err)
 {
     enum cld_status s = run_operations(b, err);
+    if (!s && asks_for(b->cfg, CLD_BENCH_TARGET))
+        s = cld_bench_target(b, err);
     if (!s && asks_for(b->cfg, CLD_BENCH_STEP))
         s = cld_bench_step(b, err);
     if (!s && asks_for(b->cfg, CLD_BENCH_PIPELINE))

@@ -102,7 +102,8 @@ enum cld_status cld_bench_loss(const struct cld_bench *b, struct cld_queue *q,
                                struct cld_error *err);
 enum cld_status cld_bench_elementwise(const struct cld_bench *b, struct cld_queue *q,
                                       struct cld_error *err);
-/* These open workers of their own. */
+/* These open queues of their own. */
+enum cld_status cld_bench_target(const struct cld_bench *b, struct cld_error *err);
 enum cld_status cld_bench_step(const struct cld_bench *b, struct cld_error *err);
 enum cld_status cld_bench_pipeline(const struct cld_bench *b, struct cld_error *err);
 

@@ -29,18 +29,16 @@ static enum cld_status run_product(struct cld_queue *q, void *arg, struct cld_er
     return cld_gemm(q, &p->g, *p->scratch, err);
 }
 
-/* Operands are stored as a training step stores them: weights and activations in `storage`, their
- * gradients in float, and the gradients of weights add up. */
+/* Operands are stored as a training step stores them: weights, activations and their gradients in
+ * `storage`, gradients of weights in float. */
 static void declare_product(struct cld_bench_case *c, enum cld_gemm_kind kind,
                             const struct cld_shape *z, enum cld_dtype storage, struct product *p)
 {
     bool forward = kind == CLD_GEMM_NT, tn = kind == CLD_GEMM_TN;
     p->g.kind = kind;
-    enum cld_dtype ac = forward ? storage : CLD_F32;
-    p->g.a = cld_bench_operand(c, ac, tn ? z->k : z->m, tn ? z->m : z->k, "a");
+    p->g.a = cld_bench_operand(c, storage, tn ? z->k : z->m, tn ? z->m : z->k, "a");
     p->g.b = cld_bench_operand(c, storage, forward ? z->n : z->k, forward ? z->k : z->n, "b");
-    p->g.c = cld_bench_operand(c, ac, z->m, z->n, "c");
-    p->g.residual = tn ? p->g.c : NULL;
+    p->g.c = cld_bench_operand(c, tn ? CLD_F32 : storage, z->m, z->n, "c");
     p->g.bf16_products = storage == CLD_BF16;
     p->scratch = cld_bench_buffer(c, cld_gemm_scratch_bytes(c->q, &p->g), "scratch");
 }
@@ -51,7 +49,7 @@ static enum cld_status measure_product(const struct cld_bench *b, struct cld_que
                                        struct cld_error *err)
 {
     static const char *const names[] = {
-        [CLD_GEMM_NT] = "NT", [CLD_GEMM_NN] = "NN", [CLD_GEMM_TN] = "TN accumulate"};
+        [CLD_GEMM_NT] = "NT", [CLD_GEMM_NN] = "NN", [CLD_GEMM_TN] = "TN"};
     struct cld_bench_case c = {0};
     struct product p = {.g = {.backend = backend}};
     struct cld_bench_record r = {.what = "gemm", .flop = 2.0 * (double)z->m * (double)z->n *
@@ -97,7 +95,8 @@ enum cld_status cld_bench_gemm(const struct cld_bench *b, struct cld_queue *q,
                     continue;
                 }
                 for (int kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN; kind++)
-                    if ((s = measure_product(b, q, (enum cld_gemm_kind)kind, &shapes->v[i], storage,
+                    if ((shapes->v[i].kind < 0 || shapes->v[i].kind == kind) &&
+                        (s = measure_product(b, q, (enum cld_gemm_kind)kind, &shapes->v[i], storage,
                                              backend, err)))
                         return s;
             }
@@ -134,7 +133,7 @@ static enum cld_status make_attention(const struct cld_bench *b, struct cld_benc
     const struct cld_drafter_config *d = &b->setup->drafter;
     size_t n_q = batch->n_draft, n_keys = batch->n_ctx + batch->n_draft;
     size_t q_cols = d->n_heads * d->head_dim, k_cols = d->n_kv_heads * d->head_dim;
-    const enum cld_dtype grad = CLD_F32; /* as in the drafter */
+    const enum cld_dtype grad = storage; /* as in the drafter */
     enum cld_status s = cld_attention_plan(c->q, b->cfg->attention.backend, n_q, n_keys, d->n_heads,
                                            d->n_kv_heads, d->head_dim, storage, grad, true,
                                            &t->plan, err);
@@ -261,11 +260,17 @@ static enum cld_status measure_loss(const struct cld_bench *b, struct cld_queue 
     t.l.z = cld_bench_operand(&c, storage, n, h, "z");
     t.l.head = cld_bench_operand(&c, storage, v, h, "head");
     t.l.logits = cld_bench_operand(&c, CLD_F32, chunk, v, "logits");
+    if (cld_head_loss_turns(q, &t.l)) {
+        struct cld_tensor *turned = cld_bench_operand(&c, CLD_BF16, h, cld_round_up(v, 8), "head, turned");
+        turned->n_cols = v;
+        t.l.head_turned = turned;
+    }
     t.l.labels = cld_bench_operand(&c, CLD_I32, 1, n, "labels");
     t.l.weights = cld_bench_operand(&c, CLD_F32, 1, n, "weights");
     t.l.loss = cld_bench_operand(&c, CLD_F32, 1, n, "cross-entropy");
     t.l.hit = cld_bench_operand(&c, CLD_I32, 1, n, "hits");
-    t.l.dz = cld_bench_operand(&c, CLD_F32, n, h, "dz");
+    t.l.d_logits = storage == CLD_F32 ? t.l.logits : cld_bench_operand(&c, storage, chunk, v, "d logits");
+    t.l.dz = cld_bench_operand(&c, storage, n, h, "dz");
     t.scratch = cld_bench_buffer(&c, cld_head_loss_scratch_bytes(q, &t.l), "scratch");
     set_texts(&r, "with gradient", cld_bench_storage_name(storage),
               cld_gemm_backend_name(q, t.l.gemm));

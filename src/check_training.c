@@ -10,10 +10,14 @@
 /* --- cross-entropy -----------------------------------------------------------------------------
  */
 
+/* Where the gradient goes: nowhere, in the place of the logits, or to a tensor of its own in the
+ * storage of the run. */
+enum ce_gradient { NO_GRADIENT, IN_PLACE, APART };
+
 struct ce_case {
     size_t n, v, pad, skew;
     double scale;
-    bool gradient;
+    enum ce_gradient gradient;
     bool f32;        /* logits in F32, whatever the storage of the run */
     bool weightless; /* all weights 0: the gradient must be exactly 0 */
 };
@@ -21,6 +25,7 @@ struct ce_case {
 struct ce {
     const struct ce_case *k;
     struct cld_check_tensor *logits, *labels, *weights, *loss, *hit;
+    struct cld_check_tensor *gradient; /* logits, or one of its own, or NULL */
 };
 
 /* Results of all rows unless NULL; returns sum(weight * loss). */
@@ -60,7 +65,7 @@ static enum cld_status run_ce(struct cld_check *c, void *arg, struct cld_error *
 {
     struct ce *o = arg;
     return cld_cross_entropy(c->q, &o->logits->t, &o->labels->t, &o->weights->t, &o->loss->t,
-                             &o->hit->t, o->k->gradient, err);
+                             &o->hit->t, o->gradient ? &o->gradient->t : NULL, err);
 }
 
 /* Labels and weights of the rows: every seventh row has weight 0; a third of the rows have their
@@ -92,7 +97,8 @@ static enum cld_status ce_case(struct cld_check *c, const struct ce_case *k, str
     double *logits, *labels, *weights, *loss, *hit, *gradient;
     enum cld_status s;
     cld_check_begin(c, "cross_entropy%s n=%zu v=%zu ld=+%zu skew=%zu scale=%g %s%s",
-                    k->gradient ? "" : " forward", k->n, k->v, k->pad, k->skew, k->scale,
+                    k->gradient == NO_GRADIENT ? " forward" : k->gradient == APART ? " apart" : "",
+                    k->n, k->v, k->pad, k->skew, k->scale,
                     cld_dtype_name(type), k->weightless ? " weightless" : "");
     c->pad = k->pad;
     c->skew = k->skew;
@@ -108,18 +114,24 @@ static enum cld_status ce_case(struct cld_check *c, const struct ce_case *k, str
         (s = cld_check_values(c, "labels", CLD_I32, 1, k->n, labels, &o.labels, err)) ||
         (s = cld_check_values(c, "weights", CLD_F32, 1, k->n, weights, &o.weights, err)) ||
         (s = cld_check_output(c, "loss", CLD_F32, 1, k->n, &o.loss, err)) ||
-        (s = cld_check_output(c, "hit", CLD_I32, 1, k->n, &o.hit, err)))
+        (s = cld_check_output(c, "hit", CLD_I32, 1, k->n, &o.hit, err)) ||
+        (k->gradient == APART &&
+         (s = cld_check_output(c, "gradient", c->storage, k->n, k->v, &o.gradient, err))))
         return s;
     ce_reference(&o, o.logits->value, loss, hit, gradient);
     if (k->scale < 10 && /* differences of a smooth function only */
         (s = cld_check_gradient(c, "logits", ce_loss_of_logits, &o, o.logits->value, size, gradient,
                                 err)))
         return s;
-    o.logits->output = k->gradient; /* without it the harness sees that they stay as they are */
+    if (k->gradient == IN_PLACE)
+        o.gradient = o.logits;
+    /* Where it goes elsewhere the harness sees that they stay as they are. */
+    o.logits->output = k->gradient == IN_PLACE;
     if ((s = cld_check_twice(c, run_ce, &o, err)) ||
         (s = cld_check_compare(c, o.loss, loss, 1e-6, err)) ||
         (s = cld_check_compare(c, o.hit, hit, 0, err)) ||
-        (k->gradient && (s = cld_check_compare(c, o.logits, gradient, cld_check_rel(type), err))))
+        (o.gradient && (s = cld_check_compare(c, o.gradient, gradient,
+                                              cld_check_rel(o.gradient->t.type), err))))
         return s;
     cld_check_end(c);
     return CLD_OK;
@@ -128,16 +140,19 @@ static enum cld_status ce_case(struct cld_check *c, const struct ce_case *k, str
 enum cld_status cld_check_cross_entropy(struct cld_check *c, struct cld_error *err)
 {
     static const struct ce_case cases[] = {
-        {0, 11, 5, 0, 1, true, false, false},
-        {1, 1, 7, 0, 1, true, false, false},
-        {15, 7, 3, 1, 1, true, false, false},
-        {40, 17, 7, 0, 1, true, false, false},
-        {3, 31, 1, 0, 1, true, false, true},
-        {23, 233, 7, 0, 3, true, true, false},
-        {23, 233, 7, 0, 3, false, false, false},
-        {31, 256, 8, 0, 1000, true, false, false}, /* huge logits */
-        {9, 30011, 5, 0, 1, true, false, false},
-        {9, 32768, 0, 0, 0.01, true, false, false}, /* flat distribution */
+        {0, 11, 5, 0, 1, IN_PLACE, false, false},
+        {1, 1, 7, 0, 1, IN_PLACE, false, false},
+        {15, 7, 3, 1, 1, IN_PLACE, false, false},
+        {40, 17, 7, 0, 1, IN_PLACE, false, false},
+        {3, 31, 1, 0, 1, IN_PLACE, false, true},
+        {23, 233, 7, 0, 3, IN_PLACE, true, false},
+        {23, 233, 7, 0, 3, NO_GRADIENT, false, false},
+        {23, 233, 7, 1, 3, APART, true, false},
+        {5, 30011, 0, 0, 2, APART, true, false},
+        {5, 4096, 0, 0, 2, APART, false, true},
+        {31, 256, 8, 0, 1000, IN_PLACE, false, false}, /* huge logits */
+        {9, 30011, 5, 0, 1, IN_PLACE, false, false},
+        {9, 32768, 0, 0, 0.01, IN_PLACE, false, false}, /* flat distribution */
     };
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < sizeof cases / sizeof *cases && !s; i++)

@@ -93,4 +93,4 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 }
 
 const struct cld_gemm_ops cld_gemm_clblast = {CLD_GEMM_CLBLAST, "F32 tensors only", name, supports,
-                                              scratch_bytes, run};
+                                              scratch_bytes, false, run};

@@ -43,6 +43,7 @@ enum cld_bench_what {
     CLD_BENCH_ATTENTION,
     CLD_BENCH_LOSS,
     CLD_BENCH_ELEMENTWISE,
+    CLD_BENCH_TARGET,
     CLD_BENCH_STEP,
     CLD_BENCH_PIPELINE
 };
@@ -63,8 +64,9 @@ struct cld_enum_list { /* values of the enum that the field's comment names */
     size_t n;
     int *v;
 };
-struct cld_shape {
+struct cld_shape { /* of a matrix product */
     size_t m, n, k;
+    int kind; /* enum cld_gemm_kind, or -1: each */
 };
 struct cld_shape_list {
     size_t n;

@@ -201,14 +201,17 @@ const struct cld_config_key cld_config_keys[] = {
 
     {SIZE(eval, rows), .default_text = "0", .min = 0, .max = MANY, .unit = "rows", FREE,
      .help = "Held-out rows that an evaluation uses, from the first; 0: all."},
-    {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 6,
-     .names = NAMES{"gemm", "attention", "loss", "elementwise", "step", "pipeline", NULL}, FREE,
-     .help = "What to measure: operations by themselves, whole training steps of one worker, or "
-             "steps of all workers of [devices] beside these. All but gemm have the shapes of the "
-             "configured drafter and micro-batch."},
+    {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 7,
+     .names = NAMES{"gemm", "attention", "loss", "elementwise", "target", "step", "pipeline", NULL},
+     FREE,
+     .help = "What to measure: operations by themselves, the target's forward pass, whole training "
+             "steps of one worker, or steps of all workers of [devices] beside these. All but gemm "
+             "have the shapes of the configured models and micro-batch."},
     {SHAPES(bench, shapes), .default_text = "512x512x512,1024x1024x1024", .min = 1, .max = 1 << 20,
      .min_n = 1, .max_n = 32, FREE,
-     .help = "MxNxK of the matrix products that gemm measures."},
+     .help = "MxNxK of the matrix products that gemm measures: C of M rows and N columns, sums over "
+             "K. Each as y = x W^T, dx = dy W and dW = dy^T x, or as one of them: NT:MxNxK, NN:MxNxK, "
+             "TN:MxNxK."},
     {ENUMS(bench, gemm), .default_text = "auto", .min_n = 1, .max_n = 3,
      .names = NAMES{"auto", "portable", "clblast", "sm80", "sm90a", NULL}, FREE,
      .help = "Back-ends of matrix products that gemm measures. clblast takes fp32 alone; sm80 and "

@@ -200,11 +200,19 @@ static enum cld_status parse_name(const struct cld_config_key *key, const char *
     return refuse(key, text, "unknown name", err);
 }
 
+/* As enum cld_gemm_kind counts them. */
+static const char *const shape_kinds[] = {"NT:", "NN:", "TN:"};
+
 static enum cld_status parse_shape(const struct cld_config_key *key, const char *text, void *to,
                                    struct cld_error *err)
 {
     int64_t v[3];
+    int kind = -1;
     const char *p = text;
+    for (int i = 0; i < 3 && kind < 0; i++)
+        if (!strncmp(text, shape_kinds[i], 3))
+            kind = i;
+    p += kind < 0 ? 0 : 3;
     for (int i = 0; i < 3; i++) {
         if (!read_whole(p, &p, &v[i]) || *p != (i < 2 ? 'x' : 0))
             return refuse(key, text, "not of the form MxNxK", err);
@@ -212,7 +220,7 @@ static enum cld_status parse_shape(const struct cld_config_key *key, const char 
             return refuse(key, text, "out of range", err);
         p++;
     }
-    *(struct cld_shape *)to = (struct cld_shape){(size_t)v[0], (size_t)v[1], (size_t)v[2]};
+    *(struct cld_shape *)to = (struct cld_shape){(size_t)v[0], (size_t)v[1], (size_t)v[2], kind};
     return CLD_OK;
 }
 
@@ -398,7 +406,9 @@ static void print_list(const struct cld_config_key *key, const void *field, FILE
         else if (key->type == CLD_KEY_ENUMS)
             fputs(key->names[names->v[i]], to);
         else
-            fprintf(to, "%zux%zux%zu", shapes->v[i].m, shapes->v[i].n, shapes->v[i].k);
+            fprintf(to, "%s%zux%zux%zu",
+                    shapes->v[i].kind < 0 ? "" : shape_kinds[shapes->v[i].kind], shapes->v[i].m,
+                    shapes->v[i].n, shapes->v[i].k);
     }
 }
 

@@ -180,23 +180,23 @@ static void plan_layer(struct cld_drafter *d, size_t i, size_t n_ctx, size_t n_d
     cld_plan_tensor(plan, &l->act, s, n_draft, c->intermediate, kept, "layer %zu mlp", i);
 }
 
+/* The gradient of the context is a sum over all layers and no operand of a product: it stays F32. */
 static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
                            struct cld_plan *plan)
 {
     const struct cld_drafter_config *c = &d->config;
     size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, keys = n_ctx + n_draft;
+    const enum cld_dtype s = d->options.storage;
     const enum cld_purpose t = CLD_FOR_TEMPORARY;
-    cld_plan_tensor(plan, &d->dx, CLD_F32, n_draft, c->hidden, t, "dx");
-    cld_plan_tensor(plan, &d->dy, CLD_F32, n_draft, c->hidden, t, "dy");
-    cld_plan_tensor(plan, &d->d_act, CLD_F32, n_draft, c->intermediate, t, "d mlp");
-    cld_plan_tensor(plan, &d->d_gate, CLD_F32, n_draft, c->intermediate, t, "d gate");
-    cld_plan_tensor(plan, &d->d_up, CLD_F32, n_draft, c->intermediate, t, "d up");
-    cld_plan_tensor(plan, &d->d_o, CLD_F32, n_draft, q, t, "d attention");
-    cld_plan_tensor(plan, &d->d_q, CLD_F32, n_draft, q, t, "d q");
-    cld_plan_tensor(plan, &d->d_k, CLD_F32, keys, kv, t, "d k");
-    cld_plan_tensor(plan, &d->d_v, CLD_F32, keys, kv, t, "d v");
+    cld_plan_tensor(plan, &d->dx, s, n_draft, c->hidden, t, "dx");
+    cld_plan_tensor(plan, &d->dy, s, n_draft, c->hidden, t, "dy");
+    cld_plan_tensor(plan, &d->d_act, s, n_draft, c->intermediate, t, "d mlp");
+    cld_plan_tensor(plan, &d->d_o, s, n_draft, q, t, "d attention");
+    cld_plan_tensor(plan, &d->d_q, s, n_draft, q, t, "d q");
+    cld_plan_tensor(plan, &d->d_k, s, keys, kv, t, "d k");
+    cld_plan_tensor(plan, &d->d_v, s, keys, kv, t, "d v");
     cld_plan_tensor(plan, &d->d_ctx, CLD_F32, n_ctx, c->hidden, t, "d context");
-    cld_plan_tensor(plan, &d->d_fc, CLD_F32, n_ctx, c->hidden, t, "d fc");
+    cld_plan_tensor(plan, &d->d_fc, s, n_ctx, c->hidden, t, "d fc");
 }
 
 static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *plan)
@@ -212,10 +212,23 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
     cld_plan_tensor(plan, &d->hit, CLD_I32, 1, n_draft, l, "hits");
     cld_plan_tensor(plan, &d->zs, d->options.storage, n_draft, c->hidden, l, "supervised z");
     cld_plan_tensor(plan, &d->logits, CLD_F32, chunk, c->vocab, l, "logits of a chunk");
-    if (d->options.train) {
-        cld_plan_tensor(plan, &d->dzs, CLD_F32, n_draft, c->hidden, l, "d supervised z");
-        cld_plan_tensor(plan, &d->dz, CLD_F32, n_draft, c->hidden, l, "dz");
+    const struct cld_head_loss loss = {
+        .gemm = d->gemm, .z = &d->zs, .head = d->head, .logits = &d->logits};
+    if (cld_head_loss_turns(d->q, &loss)) {
+        /* Rows of the turned head begin at multiples of 16 bytes. */
+        cld_plan_tensor(plan, &d->head_turned, CLD_BF16, c->hidden, cld_round_up(c->vocab, 8), l,
+                        "head, turned");
+        d->head_turned.n_cols = c->vocab;
     }
+    if (!d->options.train)
+        return;
+    if (d->options.storage == CLD_F32)
+        cld_plan_part(plan, &d->d_logits, &d->logits, 0, chunk, c->vocab, "d logits of a chunk");
+    else
+        cld_plan_tensor(plan, &d->d_logits, d->options.storage, chunk, c->vocab, l,
+                        "d logits of a chunk");
+    cld_plan_tensor(plan, &d->dzs, d->options.storage, n_draft, c->hidden, l, "d supervised z");
+    cld_plan_tensor(plan, &d->dz, d->options.storage, n_draft, c->hidden, l, "dz");
 }
 
 static void plan_tensors(struct cld_drafter *d, struct cld_plan *plan)
@@ -283,14 +296,14 @@ static void forward_layer(struct cld_drafter *d, size_t i)
                     CLD_DRAFT(&l->rstd1));
     cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wq->weight), CLD_NONE, CLD_NONE,
                  CLD_DRAFT(&l->q_raw));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->ctx), CLD_ALL(&l->wk->weight), CLD_NONE, CLD_NONE,
-                 CLD_CTX(&l->k_raw));
     cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wk->weight), CLD_NONE, CLD_NONE,
                  CLD_BEHIND(&l->k_raw));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->ctx), CLD_ALL(&l->wv->weight), CLD_NONE, CLD_NONE,
-                 CLD_CTX(&l->v));
     cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wv->weight), CLD_NONE, CLD_NONE,
                  CLD_BEHIND(&l->v));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->ctx), CLD_ALL(&l->wk->weight), CLD_NONE, CLD_NONE,
+                 CLD_CTX(&l->k_raw));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->ctx), CLD_ALL(&l->wv->weight), CLD_NONE, CLD_NONE,
+                 CLD_CTX(&l->v));
     cld_add_qknorm_rope(g, CLD_DRAFT(&l->q_raw), CLD_ALL(&l->qn->weight), eps, c->head_dim,
                         CLD_BEHIND(&d->positions), CLD_ALL(&d->rope), CLD_DRAFT(&l->q),
                         CLD_DRAFT(&l->rstd_q));
@@ -322,11 +335,11 @@ static void write_forward(struct cld_drafter *d)
                     (float)d->config.rms_norm_eps, CLD_DRAFT(&d->z), CLD_DRAFT(&d->rstd_out));
 }
 
-/* dW += dy^T x and, where `dx` is wanted, dx (+)= dy W. */
+/* dW += dy^T x and, where `dx` is wanted, dx (+)= dy W. `first`: of this matrix in the list. */
 static void back_linear(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,
-                        struct cld_param *w, struct cld_ref dx, bool accumulate)
+                        struct cld_param *w, bool first, struct cld_ref dx, bool accumulate)
 {
-    cld_add_gemm(g, CLD_GEMM_TN, dy, x, CLD_NONE, CLD_ALL(&w->grad), CLD_ALL(&w->grad));
+    cld_add_gemm_gradient(g, dy, x, CLD_ALL(&w->grad), first);
     if (dx.t)
         cld_add_gemm(g, CLD_GEMM_NN, dy, CLD_ALL(&w->weight), CLD_NONE, accumulate ? dx : CLD_NONE,
                      dx);
@@ -335,11 +348,15 @@ static void back_linear(struct cld_graph *g, struct cld_ref dy, struct cld_ref x
 static void backward_mlp(struct cld_drafter *d, struct cld_drafter_layer *l)
 {
     struct cld_graph *g = &d->backward;
-    back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->act), l->wd, CLD_DRAFT(&d->d_act), false);
+    back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->act), l->wd, true,
+                CLD_DRAFT(&d->d_act), false);
+    /* The gradients of gate and up take their places: nobody needs those any more. */
     cld_add_swiglu_back(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&d->d_act),
-                        CLD_DRAFT(&d->d_gate), CLD_DRAFT(&d->d_up));
-    back_linear(g, CLD_DRAFT(&d->d_gate), CLD_DRAFT(&l->y2), l->wg, CLD_DRAFT(&d->dy), false);
-    back_linear(g, CLD_DRAFT(&d->d_up), CLD_DRAFT(&l->y2), l->wu, CLD_DRAFT(&d->dy), true);
+                        CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up));
+    back_linear(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->y2), l->wg, true,
+                CLD_DRAFT(&d->dy), false);
+    back_linear(g, CLD_DRAFT(&l->up), CLD_DRAFT(&l->y2), l->wu, true,
+                CLD_DRAFT(&d->dy), true);
     cld_add_rmsnorm_back(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight), CLD_DRAFT(&l->rstd2),
                          CLD_DRAFT(&d->dy), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
                          CLD_ALL(&l->ln2->grad));
@@ -350,7 +367,8 @@ static void backward_attention(struct cld_drafter *d, struct cld_drafter_layer *
     struct cld_graph *g = &d->backward;
     size_t head_dim = d->config.head_dim;
     bool first_seen = i + 1 == d->config.n_layers; /* backward meets the last layer first */
-    back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->o), l->wo, CLD_DRAFT(&d->d_o), false);
+    back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->o), l->wo, true,
+                CLD_DRAFT(&d->d_o), false);
     cld_add_attention_back(g, &d->attention, layer_mask(d, i), CLD_DRAFT(&l->q), CLD_KEYS(&l->k),
                            CLD_KEYS(&l->v), CLD_DRAFT(&l->o), CLD_ALL(&l->lse), CLD_DRAFT(&d->d_o),
                            CLD_DRAFT(&d->d_q), CLD_KEYS(&d->d_k), CLD_KEYS(&d->d_v));
@@ -360,11 +378,16 @@ static void backward_attention(struct cld_drafter *d, struct cld_drafter_layer *
     cld_add_qknorm_rope_back(g, CLD_KEYS(&l->k_raw), CLD_ALL(&l->kn->weight), head_dim,
                              CLD_KEYS(&d->positions), CLD_ALL(&d->rope), CLD_KEYS(&l->rstd_k),
                              CLD_KEYS(&d->d_k), CLD_KEYS(&d->d_k), CLD_ALL(&l->kn->grad));
-    back_linear(g, CLD_DRAFT(&d->d_q), CLD_DRAFT(&l->y1), l->wq, CLD_DRAFT(&d->dy), false);
-    back_linear(g, CLD_BEHIND(&d->d_k), CLD_DRAFT(&l->y1), l->wk, CLD_DRAFT(&d->dy), true);
-    back_linear(g, CLD_BEHIND(&d->d_v), CLD_DRAFT(&l->y1), l->wv, CLD_DRAFT(&d->dy), true);
-    back_linear(g, CLD_CTX(&d->d_k), CLD_CTX(&d->ctx), l->wk, CLD_CTX(&d->d_ctx), !first_seen);
-    back_linear(g, CLD_CTX(&d->d_v), CLD_CTX(&d->ctx), l->wv, CLD_CTX(&d->d_ctx), true);
+    back_linear(g, CLD_DRAFT(&d->d_q), CLD_DRAFT(&l->y1), l->wq, true,
+                CLD_DRAFT(&d->dy), false);
+    back_linear(g, CLD_BEHIND(&d->d_k), CLD_DRAFT(&l->y1), l->wk, true,
+                CLD_DRAFT(&d->dy), true);
+    back_linear(g, CLD_BEHIND(&d->d_v), CLD_DRAFT(&l->y1), l->wv, true,
+                CLD_DRAFT(&d->dy), true);
+    back_linear(g, CLD_CTX(&d->d_k), CLD_CTX(&d->ctx), l->wk, false,
+                CLD_CTX(&d->d_ctx), !first_seen);
+    back_linear(g, CLD_CTX(&d->d_v), CLD_CTX(&d->ctx), l->wv, false,
+                CLD_CTX(&d->d_ctx), true);
     cld_add_rmsnorm_back(g, CLD_DRAFT(&l->x_in), CLD_ALL(&l->ln1->weight), CLD_DRAFT(&l->rstd1),
                          CLD_DRAFT(&d->dy), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
                          CLD_ALL(&l->ln1->grad));
@@ -387,7 +410,8 @@ static void write_backward(struct cld_drafter *d)
     cld_add_rmsnorm_back(g, CLD_CTX(&d->fc_out), CLD_ALL(&d->hidden_norm->weight),
                          CLD_CTX(&d->rstd_ctx), CLD_CTX(&d->d_ctx), CLD_NONE, CLD_CTX(&d->d_fc),
                          CLD_ALL(&d->hidden_norm->grad));
-    back_linear(g, CLD_CTX(&d->d_fc), CLD_CTX(&d->features), d->fc, CLD_NONE, false);
+    back_linear(g, CLD_CTX(&d->d_fc), CLD_CTX(&d->features), d->fc, true, CLD_NONE,
+                false);
 }
 
 enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_drafter_config *config,
@@ -420,7 +444,8 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
                         config->n_layers);
     if ((s = cld_attention_plan(q, options->attention, n_draft, cld_add(d->limits.n_ctx, n_draft),
                                 config->n_heads, config->n_kv_heads, config->head_dim,
-                                options->storage, CLD_F32, options->train, &d->attention, err)))
+                                options->storage, options->storage, options->train,
+                                &d->attention, err)))
         return s;
     list_params(d);
     place_params(d);
@@ -440,7 +465,9 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
     struct cld_head_loss loss = {.gemm = d->gemm,
                                  .z = &d->zs,
                                  .head = d->head,
+                                 .head_turned = cld_drafter_head_turned(d),
                                  .logits = &d->logits,
+                                 .d_logits = options->train ? &d->d_logits : NULL,
                                  .dz = options->train ? &d->dzs : NULL};
     d->scratch_bytes = cld_max(d->scratch_bytes, cld_head_loss_scratch_bytes(q, &loss));
     d->scratch_bytes = cld_max(d->scratch_bytes, cld_sum_scratch_bytes(q));

@@ -81,6 +81,7 @@ struct cld_drafter {
     struct cld_param *params;
     size_t n_params, n_elems, n_decay; /* arena elements; of matrices */
     struct cld_tensor weights, grads; /* arenas [1, n_elems] */
+    bool grads_are_old; /* those of matrices, see cld_drafter_forget_grads */
     size_t shard_first, shard_n;      /* elements whose optimizer state is here: [first, first + n) */
     struct cld_tensor master, m, v;   /* [1, shard_n]; F32 runs: master is that part of weights */
     struct cld_tensor shard_sum, shard_in; /* with shards: [1, shard_n] F32, see exchange.h */
@@ -90,10 +91,12 @@ struct cld_drafter {
     struct cld_tensor positions, draft_ids, rope, visited;
     struct cld_drafter_layer *layers;
     struct cld_tensor x_out, rstd_out, z; /* of the last layer, and its norm */
-    /* gradients of activations, shared by layers */
-    struct cld_tensor dz, dx, dy, d_act, d_gate, d_up, d_o, d_q, d_k, d_v, d_ctx, d_fc;
+    /* gradients of activations, shared by layers; stored like activations but for d_ctx, F32 */
+    struct cld_tensor dz, dx, dy, d_act, d_o, d_q, d_k, d_v, d_ctx, d_fc;
     /* loss: supervised rows only */
-    struct cld_tensor sup_rows, place, labels, weights_row, ce, hit, zs, dzs, logits;
+    struct cld_tensor sup_rows, place, labels, weights_row, ce, hit, zs, dzs, logits, d_logits;
+    struct cld_tensor head_turned; /* [H, V], where products by it are faster; made at the first loss */
+    bool head_is_turned;
 
     struct cld_attention_plan attention;
     struct cld_attention_mask mask_full, mask_sliding;
@@ -148,6 +151,11 @@ size_t cld_drafter_shard(const struct cld_drafter *d, size_t i, size_t n_shards,
  * all vectors. Elements [*first, *first + n) of the arenas are bucket i of them; returns n. */
 size_t cld_drafter_n_buckets(const struct cld_drafter *d);
 size_t cld_drafter_bucket(const struct cld_drafter *d, size_t i, size_t *first);
+/* NULL where the head is used as it lies. */
+static inline const struct cld_tensor *cld_drafter_head_turned(const struct cld_drafter *d)
+{
+    return d->head_turned.n_rows ? &d->head_turned : NULL;
+}
 static inline bool cld_drafter_is_sharded(const struct cld_drafter *d)
 {
     return d->options.n_shards > 1;
@@ -171,15 +179,22 @@ enum cld_status cld_drafter_get(const struct cld_drafter *d, const struct cld_pa
 /* One micro-batch. Features of its context tokens are already in d->features (rows [0, n_ctx)).
  * Uploads the batch, runs forward; then the loss. inv_sum_weight: 1 / sum of weights of the global
  * batch, by which gradients are scaled. `gradient`: dzs is computed for cld_drafter_backward.
- * Adds to *score. n_supervised = 0 is fine. */
+ * Adds to *score. n_supervised = 0 is fine. The head must not change after the first loss. */
 enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batch *b,
                                     struct cld_error *err);
 enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *b,
                                  double inv_sum_weight, bool gradient, struct cld_score *score,
                                  struct cld_error *err);
-/* Adds the gradients of the last forward and loss to the gradient arena. */
+/* Adds the gradients of the last forward and loss to the gradient arena, or begins it anew
+ * (cld_drafter_forget_grads). */
 enum cld_status cld_drafter_backward(struct cld_drafter *d, const struct cld_batch *b,
                                      struct cld_error *err);
+
+/* Before a step: gradients of vectors become zero, those of matrices are overwritten by the first backward
+ * pass from now on, which costs less than zeros to add to. Whoever reads gradients calls
+ * cld_drafter_finish_grads first: where no pass ran since, it makes them zero. */
+enum cld_status cld_drafter_forget_grads(struct cld_drafter *d, struct cld_error *err);
+enum cld_status cld_drafter_finish_grads(struct cld_drafter *d, struct cld_error *err);
 
 /* Compares the tiles counted on the device since the last call with the count derived from the
  * anchors; CLD_E_NUMERIC names the pass and both numbers. Resets both. */

@@ -46,7 +46,27 @@ enum cld_status cld_drafter_adopt(struct cld_drafter *d, struct cld_error *err)
     if ((s = cld_add_tensors(d->q, &d->grads, NULL, &d->weights, err)) ||
         (d->options.storage != CLD_F32 && (s = cld_add_tensors(d->q, &own, NULL, &d->master, err))))
         return s;
-    return cld_buf_fill(d->grads.buf, 0, cld_buf_bytes(d->grads.buf), 0, err);
+    d->grads_are_old = true;
+    return cld_drafter_finish_grads(d, err);
+}
+
+static enum cld_status zero_grads(struct cld_drafter *d, size_t first, struct cld_error *err)
+{
+    size_t at_bytes = first * sizeof(float);
+    return cld_buf_fill(d->grads.buf, at_bytes, cld_buf_bytes(d->grads.buf) - at_bytes, 0, err);
+}
+
+enum cld_status cld_drafter_forget_grads(struct cld_drafter *d, struct cld_error *err)
+{
+    d->grads_are_old = true;
+    return zero_grads(d, d->n_decay, err);
+}
+
+enum cld_status cld_drafter_finish_grads(struct cld_drafter *d, struct cld_error *err)
+{
+    enum cld_status s = d->grads_are_old ? zero_grads(d, 0, err) : CLD_OK;
+    d->grads_are_old = false;
+    return s;
 }
 
 enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
@@ -96,7 +116,8 @@ enum cld_status cld_drafter_get(const struct cld_drafter *d, const struct cld_pa
 
 static struct cld_graph_run run_of(struct cld_drafter *d)
 {
-    return (struct cld_graph_run){d->q, d->extents, d->scratch, d->gemm, &d->visited};
+    return (struct cld_graph_run){
+        d->q, d->extents, d->scratch, d->gemm, &d->visited, d->grads_are_old};
 }
 
 static enum cld_status set_mask(struct cld_drafter *d, const struct cld_batch *b, size_t window,
@@ -162,6 +183,16 @@ enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batc
     return cld_graph_run(&d->forward, 0, d->forward.n, &run, err);
 }
 
+/* Once: the head is frozen. */
+static enum cld_status turn_head(struct cld_drafter *d, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if (cld_drafter_head_turned(d) && !d->head_is_turned)
+        s = cld_gemm_turn(d->q, d->head, &d->head_turned, err);
+    d->head_is_turned = !s;
+    return s;
+}
+
 enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *b,
                                  double inv_sum_weight, bool gradient, struct cld_score *score,
                                  struct cld_error *err)
@@ -181,13 +212,15 @@ enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *
     struct cld_head_loss loss = {.gemm = d->gemm,
                                  .z = &zs,
                                  .head = d->head,
+                                 .head_turned = cld_drafter_head_turned(d),
                                  .logits = &d->logits,
                                  .labels = &d->labels,
                                  .weights = &d->weights_row,
                                  .loss = &d->ce,
                                  .hit = &d->hit,
+                                 .d_logits = gradient ? &d->d_logits : NULL,
                                  .dz = gradient ? &d->dzs : NULL};
-    if ((s = cld_gather_rows(d->q, &z, &rows, &zs, err)) ||
+    if ((s = turn_head(d, err)) || (s = cld_gather_rows(d->q, &z, &rows, &zs, err)) ||
         (s = cld_head_loss(d->q, &loss, d->scratch, err)) ||
         (s = cld_buf_read(d->ce.buf, 0, d->host_ce, n * sizeof(float), err)) ||
         (s = cld_buf_read(d->hit.buf, 0, d->host_hit, n * sizeof(int32_t), err)))
@@ -246,6 +279,7 @@ enum cld_status cld_drafter_backward(struct cld_drafter *d, const struct cld_bat
             return s;
     }
     size_t done = d->layers[0].back_first + d->layers[0].back_n;
+    d->grads_are_old = false;
     s = cld_graph_run(&d->backward, done, d->backward.n - done, &run, err);
     return s ? s : tell_bucket(d, cld_drafter_n_buckets(d), err);
 }

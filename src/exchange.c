@@ -513,7 +513,8 @@ enum cld_status cld_exchange_optimize(struct cld_exchange *x, size_t d, double l
     struct cld_exchange_member *m = &x->members[d];
     enum cld_status s = CLD_OK;
     double squares = 0, sum = 0;
-    if ((n_drafters(x) > 1 && (s = sum_shard(m, err))) ||
+    if ((s = cld_drafter_finish_grads(&m->w->drafter, err)) ||
+        (n_drafters(x) > 1 && (s = sum_shard(m, err))) ||
         (s = cld_worker_squares(m->w, &squares, err)) || (s = add_squares(m, squares, &sum, err)))
         return s;
     *norm = sqrt(sum);

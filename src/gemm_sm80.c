@@ -43,7 +43,7 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
              g->kind == CLD_GEMM_NT, out);
     struct cld_kernel_spec spec = {"gemm_sm80.cl", "gemm_sm80", options, group};
     if ((s = cld_kernel_get_ptx(q, &spec, &capped, &k, err)) ||
-        (s = cld_gemm_copy_operands(q, &o, scratch, err)))
+        (s = cld_gemm_copy_operands(q, g, &o, scratch, err)))
         return s;
     return CLD_LAUNCH(q, k, cld_mul(cld_div_up(size.m, tile), cld_div_up(size.n, tile)), err,
                       CLD_U64(size.m), CLD_U64(size.n), CLD_U64(size.k),
@@ -54,4 +54,5 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 const struct cld_gemm_ops cld_gemm_sm80 = {
     CLD_GEMM_SM80, "NVIDIA tensor cores with mma.sync, and bf16 operands or leave to round them",
     name,          supports,
-    scratch_bytes, run};
+    scratch_bytes, false,
+    run};

@@ -7,7 +7,9 @@
 enum {
     unit = 8,    /* elements of 16 bytes, the grain of the copy engines */
     piece = 128, /* bytes: copies begin at multiples */
-    group = 256, /* as in cl/gemm_operand.cl, like the block that is turned at once */
+    /* As in cl/gemm_operand.cl, like the block that is turned at once; 2^32 such blocks, which the
+     * kernel cannot count, would be 64 TiB. */
+    group = 256,
     block_rows = 128,
     block_columns = 64
 };
@@ -44,14 +46,11 @@ bool cld_gemm_fits_tensor_cores(const struct cld_gemm *g)
     return (is_bf16 || g->bf16_products) && size.m < most && size.n < most && size.k < most;
 }
 
-static enum cld_status copy(struct cld_queue *q, const struct cld_gemm_operand *o,
-                            struct cld_buf *scratch, struct cld_error *err)
+/* t, or t turned, to elements [at, ..) of `to`, rows ld apart. */
+static enum cld_status copy(struct cld_queue *q, const struct cld_tensor *t, bool turned,
+                            const struct cld_buf *to, size_t at, size_t ld, struct cld_error *err)
 {
-    const struct cld_tensor *t = o->t;
-    bool turned = o->form == CLD_GEMM_TURNED;
     char options[48];
-    if (o->form == CLD_GEMM_IN_PLACE)
-        return CLD_OK;
     snprintf(options, sizeof options, "-DTX=%s -DX_ALIGNED=%d", cld_tensor_elem(t),
              t->ld % unit == 0 && t->offset % unit == 0);
     struct cld_kernel_spec spec = {"gemm_operand.cl", turned ? "gemm_turned" : "gemm_rows", options,
@@ -60,15 +59,35 @@ static enum cld_status copy(struct cld_queue *q, const struct cld_gemm_operand *
         turned ? cld_mul(cld_div_up(t->n_rows, block_rows), cld_div_up(t->n_cols, block_columns))
                : cld_mul(t->n_rows, cld_div_up(t->n_cols, unit * group));
     return CLD_RUN(q, &spec, n_pieces, err, CLD_U64(t->n_rows), CLD_U64(t->n_cols), CLD_BUF(t->buf),
-                   CLD_U64(t->offset), CLD_U64(t->ld), CLD_BUF(scratch), CLD_U64(o->at),
-                   CLD_U64(o->ld));
+                   CLD_U64(t->offset), CLD_U64(t->ld), CLD_BUF(to), CLD_U64(at), CLD_U64(ld));
 }
 
-enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gemm_operands *o,
-                                       struct cld_buf *scratch, struct cld_error *err)
+static enum cld_status copy_operand(struct cld_queue *q, const struct cld_gemm_operand *o,
+                                    struct cld_buf *scratch, struct cld_error *err)
 {
-    enum cld_status s = copy(q, &o->a, scratch, err);
-    return s ? s : copy(q, &o->b, scratch, err);
+    if (o->form == CLD_GEMM_IN_PLACE)
+        return CLD_OK;
+    return copy(q, o->t, o->form == CLD_GEMM_TURNED, scratch, o->at, o->ld, err);
+}
+
+enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gemm *g,
+                                       const struct cld_gemm_operands *o, struct cld_buf *scratch,
+                                       struct cld_error *err)
+{
+    enum cld_status s = g->same_a ? CLD_OK : copy_operand(q, &o->a, scratch, err);
+    return s ? s : copy_operand(q, &o->b, scratch, err);
+}
+
+enum cld_status cld_gemm_turn(struct cld_queue *q, const struct cld_tensor *x,
+                              const struct cld_tensor *y, struct cld_error *err)
+{
+    if (y->n_rows != x->n_cols || y->n_cols != x->n_rows || y->type != CLD_BF16 ||
+        y->offset % unit || y->ld != cld_round_up(x->n_rows, unit))
+        return cld_fail(err, CLD_E_INTERNAL, "", "%s: '%s' [%zu, %zu] cannot be turned into '%s' "
+                        "[%zu, %zu] %s ld %zu at %zu", cld_queue_name(q), x->name, x->n_rows,
+                        x->n_cols, y->name, y->n_rows, y->n_cols, cld_dtype_name(y->type), y->ld,
+                        y->offset);
+    return copy(q, x, true, y->buf, y->offset, y->ld, err);
 }
 
 static bool in_quads(const struct cld_tensor *t)

@@ -23,7 +23,8 @@ struct cld_gemm_operands {
     size_t n_scratch_bytes;
 };
 
-/* Copies go behind the first `reserved_bytes` of the scratch, at multiples of 128 bytes. With
+/* Copies go behind the first `reserved_bytes` of the scratch, at multiples of 128 bytes, A's first:
+ * its place does not depend on B. With
  * `turn`, operands whose rows run along k are turned, so that k is the first dimension of both. */
 struct cld_gemm_operands cld_gemm_plan_operands(const struct cld_gemm *g, size_t reserved_bytes,
                                                 bool turn);
@@ -31,9 +32,10 @@ struct cld_gemm_operands cld_gemm_plan_operands(const struct cld_gemm *g, size_t
 /* Whether tensor cores may do this product (g == NULL: any): storage, sizes, and leave to round. */
 bool cld_gemm_fits_tensor_cores(const struct cld_gemm *g);
 
-/* Enqueues the copies. Right on every device. */
-enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gemm_operands *o,
-                                       struct cld_buf *scratch, struct cld_error *err);
+/* Enqueues the copies (not A's, where g says that it is there). Right on every device. */
+enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gemm *g,
+                                       const struct cld_gemm_operands *o, struct cld_buf *scratch,
+                                       struct cld_error *err);
 
 /* "-DC_ALIGNED=1 -DTC=...": what cl/gemm_tensor.clh wants to know. */
 void cld_gemm_tensor_out_options(const struct cld_gemm *g, char *to, size_t n_bytes);

@@ -13,6 +13,14 @@ void cld_graph_free(struct cld_graph *g)
     memset(g, 0, sizeof *g);
 }
 
+/* Two products in a row whose back-end sees the same A. */
+static bool shares_a(const struct cld_op *a, const struct cld_op *b)
+{
+    return a->kind == CLD_OP_GEMM && b->kind == CLD_OP_GEMM && a->gemm != CLD_GEMM_TN &&
+           b->gemm != CLD_GEMM_TN && a->in[0].t == b->in[0].t && a->in[0].rows == b->in[0].rows &&
+           a->in[1].t->type == b->in[1].t->type;
+}
+
 static void append(struct cld_graph *g, struct cld_op op)
 {
     if (g->n == g->cap) {
@@ -26,6 +34,7 @@ static void append(struct cld_graph *g, struct cld_op op)
         g->cap = cap;
     }
     op.name = op.out[0].t->name;
+    op.same_a = g->n && shares_a(&g->ops[g->n - 1], &op);
     g->ops[g->n++] = op;
 }
 
@@ -81,6 +90,16 @@ void cld_add_gemm(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a
 {
     append(g, (struct cld_op){
                   .kind = CLD_OP_GEMM, .in = {a, b, bias, residual}, .out = {c}, .gemm = kind});
+}
+
+void cld_add_gemm_gradient(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,
+                           struct cld_ref dw, bool first)
+{
+    append(g, (struct cld_op){.kind = CLD_OP_GEMM,
+                              .in = {dy, x, CLD_NONE, dw},
+                              .out = {dw},
+                              .gemm = CLD_GEMM_TN,
+                              .first_writes = first});
 }
 
 void cld_add_swiglu(struct cld_graph *g, struct cld_ref gate, struct cld_ref up, struct cld_ref y)
@@ -187,7 +206,23 @@ static void resolve_all(const struct cld_op *op, const struct cld_extents *x, st
             o->out_t[i] = resolve(op->out[i], x);
 }
 
-static enum cld_status run_op(const struct cld_op *op, const struct cld_graph_run *run,
+static enum cld_status run_gemm(const struct cld_op *op, const struct operands *o, bool same_a,
+                                const struct cld_graph_run *run, struct cld_error *err)
+{
+    bool writes = op->first_writes && run->first_pass;
+    struct cld_gemm gemm = {.kind = op->gemm,
+                            .backend = run->gemm_backend,
+                            .a = o->in[0],
+                            .b = o->in[1],
+                            .c = o->out[0],
+                            .bias = o->in[2],
+                            .residual = writes ? NULL : o->in[3],
+                            .same_a = same_a};
+    return cld_gemm(run->q, &gemm, run->scratch, err);
+}
+
+/* `same_a`: the operation before this one ran just now, and op->same_a holds. */
+static enum cld_status run_op(const struct cld_op *op, bool same_a, const struct cld_graph_run *run,
                               struct cld_error *err)
 {
     struct cld_queue *q = run->q;
@@ -196,8 +231,6 @@ static enum cld_status run_op(const struct cld_op *op, const struct cld_graph_ru
     struct cld_attention attention = {op->attention, op->mask,     o.in[0],      o.in[1],
                                       o.in[2],       o.out[0],     o.out[1],     run->visited,
                                       run->scratch};
-    struct cld_gemm gemm = {op->gemm,  run->gemm_backend, o.in[0], o.in[1],
-                            o.out[0], o.in[2],           o.in[3], false};
     switch (op->kind) {
     case CLD_OP_GATHER: return cld_gather_rows(q, o.in[0], o.in[1], o.out[0], err);
     case CLD_OP_COPY: return cld_add_tensors(q, o.in[0], NULL, o.out[0], err);
@@ -212,7 +245,7 @@ static enum cld_status run_op(const struct cld_op *op, const struct cld_graph_ru
     case CLD_OP_QKNORM_ROPE_BACK:
         return cld_qknorm_rope_backward(q, o.in[0], o.in[1], op->head_dim, o.in[2], o.in[3],
                                         o.in[4], o.in[5], o.out[0], o.out[1], run->scratch, err);
-    case CLD_OP_GEMM: return cld_gemm(q, &gemm, run->scratch, err);
+    case CLD_OP_GEMM: return run_gemm(op, &o, same_a, run, err);
     case CLD_OP_SWIGLU: return cld_swiglu_forward(q, o.in[0], o.in[1], o.out[0], err);
     case CLD_OP_SWIGLU_BACK:
         return cld_swiglu_backward(q, o.in[0], o.in[1], o.in[2], o.out[0], o.out[1], err);
@@ -231,7 +264,7 @@ enum cld_status cld_graph_run(const struct cld_graph *g, size_t first, size_t n,
     if (g->no_memory)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the list of operations");
     for (size_t i = first; i < first + n; i++) {
-        enum cld_status s = run_op(&g->ops[i], run, err);
+        enum cld_status s = run_op(&g->ops[i], i > first && g->ops[i].same_a, run, err);
         if (s) {
             cld_fail_prefix(err, "operation %zu, %s", i, g->ops[i].name);
             return s;

@@ -59,6 +59,8 @@ struct cld_op {
     enum cld_gemm_kind gemm;
     float eps;
     size_t head_dim;
+    bool same_a;        /* of a product: its A is that of the product before it in the list */
+    bool first_writes;  /* see cld_add_gemm_gradient */
     const struct cld_attention_plan *attention;
     const struct cld_attention_mask *mask;
 };
@@ -89,6 +91,10 @@ void cld_add_qknorm_rope_back(struct cld_graph *g, struct cld_ref x, struct cld_
 /* residual and bias may be CLD_NONE; residual may be c: it accumulates. */
 void cld_add_gemm(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a, struct cld_ref b,
                   struct cld_ref bias, struct cld_ref residual, struct cld_ref c);
+/* dW [out, in] of a parameter: dy^T x is added to it. `first`: nothing before it in the list adds to dW, so
+ * the first pass of a step overwrites what is there. */
+void cld_add_gemm_gradient(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,
+                           struct cld_ref dw, bool first);
 void cld_add_swiglu(struct cld_graph *g, struct cld_ref gate, struct cld_ref up, struct cld_ref y);
 void cld_add_swiglu_back(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
                          struct cld_ref dy, struct cld_ref d_gate, struct cld_ref d_up);
@@ -111,6 +117,7 @@ struct cld_graph_run {
     struct cld_buf *scratch;
     enum cld_gemm_backend gemm_backend;
     const struct cld_tensor *visited; /* attention's tile counters; NULL: not counted */
+    bool first_pass; /* of a step: gradients of matrices are written, not added to */
 };
 
 /* Enqueues operations [first, first + n). An error names the operation. */

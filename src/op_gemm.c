@@ -47,6 +47,12 @@ size_t cld_gemm_scratch_bytes(const struct cld_queue *q, const struct cld_gemm *
     return ops && size.m && size.n ? ops->scratch_bytes(q, g) : 0;
 }
 
+bool cld_gemm_turns_b(const struct cld_queue *q, const struct cld_gemm *g)
+{
+    const struct cld_gemm_ops *ops = choose(q, g->backend, g);
+    return ops && ops->turns_b && g->kind == CLD_GEMM_NT;
+}
+
 const char *cld_gemm_backend_name(const struct cld_queue *q, enum cld_gemm_backend b)
 {
     const struct cld_gemm_ops *ops = choose(q, b, NULL);

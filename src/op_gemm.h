@@ -35,6 +35,9 @@ struct cld_gemm {
     const struct cld_tensor *bias;     /* [1, n] or NULL */
     const struct cld_tensor *residual; /* R [m, n], may be C itself (accumulate); NULL: none */
     bool bf16_products;                /* F32 operands may be rounded to bf16 (sums stay float) */
+    /* The last product with this scratch had the same A, kind (NT and NN count as one) and back-end, and
+     * nothing changed either since: what was made of A there is used again. */
+    bool same_a;
 };
 
 /* Bytes of scratch that this product needs on this queue (0 is possible). Only shapes, types,
@@ -46,6 +49,15 @@ size_t cld_gemm_scratch_bytes(const struct cld_queue *q, const struct cld_gemm *
  * next operation of the same queue. CLD_E_INTERNAL with all shapes if they do not fit together. */
 enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct cld_buf *scratch,
                          struct cld_error *err);
+
+/* Whether this product would turn B first at each call: then whoever multiplies by the same B many
+ * times keeps it turned (cld_gemm_turn) and asks for the other kind: NN in place of NT. */
+bool cld_gemm_turns_b(const struct cld_queue *q, const struct cld_gemm *g);
+
+/* y = x turned. x [r, c] F32 or BF16; y [c, r] BF16 from a multiple of 8 elements on, its ld r rounded up
+ * to 8 (the gap is zeroed). Any device with groups of 256. */
+enum cld_status cld_gemm_turn(struct cld_queue *q, const struct cld_tensor *x,
+                              const struct cld_tensor *y, struct cld_error *err);
 
 /* "portable (cpu, 12x32 register blocks)": what AUTO means on this queue, for logs. */
 const char *cld_gemm_backend_name(const struct cld_queue *q, enum cld_gemm_backend b);

@@ -2,17 +2,35 @@
 
 #include "ops.h"
 
+/* logits = z head^T, of rows that both have. */
+static struct cld_gemm logits_product(const struct cld_head_loss *l, const struct cld_tensor *z,
+                                      const struct cld_tensor *logits)
+{
+    bool turned = l->head_turned != NULL;
+    return (struct cld_gemm){.kind = turned ? CLD_GEMM_NN : CLD_GEMM_NT,
+                             .backend = l->gemm,
+                             .a = z,
+                             .b = turned ? l->head_turned : l->head,
+                             .c = logits};
+}
+
+bool cld_head_loss_turns(const struct cld_queue *q, const struct cld_head_loss *l)
+{
+    struct cld_gemm g = {
+        .kind = CLD_GEMM_NT, .backend = l->gemm, .a = l->z, .b = l->head, .c = l->logits};
+    return cld_gemm_turns_b(q, &g);
+}
+
 size_t cld_head_loss_scratch_bytes(const struct cld_queue *q, const struct cld_head_loss *l)
 {
     struct cld_tensor z = cld_tensor_rows(l->z, 0, l->logits->n_rows);
-    struct cld_gemm logits = {
-        .kind = CLD_GEMM_NT, .backend = l->gemm, .a = &z, .b = l->head, .c = l->logits};
+    struct cld_gemm logits = logits_product(l, &z, l->logits);
     size_t n = cld_gemm_scratch_bytes(q, &logits);
     if (!l->dz)
         return n;
     struct cld_tensor dz = cld_tensor_rows(l->dz, 0, l->logits->n_rows);
     struct cld_gemm back = {
-        .kind = CLD_GEMM_NN, .backend = l->gemm, .a = l->logits, .b = l->head, .c = &dz};
+        .kind = CLD_GEMM_NN, .backend = l->gemm, .a = l->d_logits, .b = l->head, .c = &dz};
     return cld_max(n, cld_gemm_scratch_bytes(q, &back));
 }
 
@@ -27,15 +45,16 @@ static enum cld_status run_chunk(struct cld_queue *q, const struct cld_head_loss
     struct cld_tensor weights = cld_tensor_cols(l->weights, first, n);
     struct cld_tensor loss = cld_tensor_cols(l->loss, first, n);
     struct cld_tensor hit = cld_tensor_cols(l->hit, first, n);
-    struct cld_gemm product = {
-        .kind = CLD_GEMM_NT, .backend = l->gemm, .a = &z, .b = l->head, .c = &logits};
+    struct cld_tensor d_logits = cld_tensor_rows(l->dz ? l->d_logits : l->logits, 0, n);
+    struct cld_gemm product = logits_product(l, &z, &logits);
     if ((s = cld_gemm(q, &product, scratch, err)) ||
-        (s = cld_cross_entropy(q, &logits, &labels, &weights, &loss, &hit, l->dz != NULL, err)) ||
+        (s = cld_cross_entropy(q, &logits, &labels, &weights, &loss, &hit,
+                               l->dz ? &d_logits : NULL, err)) ||
         !l->dz)
         return s;
     struct cld_tensor dz = cld_tensor_rows(l->dz, first, n);
     struct cld_gemm back = {
-        .kind = CLD_GEMM_NN, .backend = l->gemm, .a = &logits, .b = l->head, .c = &dz};
+        .kind = CLD_GEMM_NN, .backend = l->gemm, .a = &d_logits, .b = l->head, .c = &dz};
     return cld_gemm(q, &back, scratch, err);
 }
 

@@ -10,10 +10,16 @@ struct cld_head_loss {
     enum cld_gemm_backend gemm;
     const struct cld_tensor *z;      /* [n, H] */
     const struct cld_tensor *head;   /* [V, H] */
-    const struct cld_tensor *logits; /* [chunk, V], working memory */
+    /* [H, V] BF16, the head turned (cld_gemm_turn), where cld_head_loss_turns wants it; else NULL. */
+    const struct cld_tensor *head_turned;
+    const struct cld_tensor *logits;   /* [chunk, V], working memory */
+    const struct cld_tensor *d_logits; /* the same; may be logits; NULL: no gradient */
     const struct cld_tensor *labels, *weights, *loss, *hit; /* [1, n or more]: cld_cross_entropy */
     const struct cld_tensor *dz;     /* [n, H], overwritten; NULL: no gradient */
 };
+
+/* Whether this device multiplies faster by a turned head. Only shapes and types are looked at. */
+bool cld_head_loss_turns(const struct cld_queue *q, const struct cld_head_loss *l);
 
 /* Bytes of scratch for any number of rows; only shapes and types are looked at. */
 size_t cld_head_loss_scratch_bytes(const struct cld_queue *q, const struct cld_head_loss *l);

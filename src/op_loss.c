@@ -8,17 +8,19 @@
 enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *logits,
                                   const struct cld_tensor *labels, const struct cld_tensor *weights,
                                   const struct cld_tensor *loss, const struct cld_tensor *hit,
-                                  bool gradient, struct cld_error *err)
+                                  const struct cld_tensor *gradient, struct cld_error *err)
 {
     char options[cld_options_bytes];
     const struct cld_operand o[] = {{logits, CLD_BY_ROWS, "Z", 0},
+                                    {gradient ? gradient : logits, CLD_BY_ROWS, "DZ", 0},
                                     {labels, CLD_BY_ELEMENT, NULL, CLD_I32},
                                     {weights, CLD_BY_ELEMENT, NULL, CLD_F32},
                                     {loss, CLD_BY_ELEMENT, NULL, CLD_F32},
                                     {hit, CLD_BY_ELEMENT, NULL, CLD_I32}};
     size_t n = logits->n_rows;
     bool fit = logits->n_cols > 0 && logits->n_cols < INT32_MAX && cld_is_vector(labels, n) &&
-               cld_is_vector(weights, n) && cld_is_vector(loss, n) && cld_is_vector(hit, n);
+               (!gradient || cld_same_shape(gradient, logits)) && cld_is_vector(weights, n) &&
+                cld_is_vector(loss, n) && cld_is_vector(hit, n);
     enum cld_status s = cld_operands_check("cross-entropy", o, COUNT(o), fit, err);
     if (s)
         return s;
@@ -26,6 +28,6 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
     cld_row_options(q, o, COUNT(o), local, "", options);
     return CLD_RUN(
         q, (&(struct cld_kernel_spec){"cross_entropy.cl", "cross_entropy", options, local}), n, err,
-        CLD_MATRIX(logits), CLD_VECTOR(labels), CLD_VECTOR(weights), CLD_VECTOR(loss),
-        CLD_VECTOR(hit), CLD_I32(gradient), CLD_U64(n), CLD_U64(logits->n_cols));
+        CLD_MATRIX(logits), CLD_MATRIX(gradient), CLD_VECTOR(labels), CLD_VECTOR(weights), CLD_VECTOR(loss),
+        CLD_VECTOR(hit), CLD_U64(n), CLD_U64(logits->n_cols));
 }

@@ -24,6 +24,7 @@ struct cld_target_options {
     bool given_taps;        /* no layer exists: others fill `taps`; embedding and head are there */
 };
 
+/* Matrices are [out, in] as published, or turned. */
 struct cld_target_layer {
     struct cld_tensor ln1, wq, wk, wv, wo, qn, kn, ln2, wg, wu, wd;
     struct cld_tensor bq, bk, bv, bo, bg, bu, bd; /* biases; used where the config has them */
@@ -34,6 +35,8 @@ struct cld_target {
     struct cld_target_options options;
     struct cld_queue *q;
     size_t n_layers; /* that run */
+    size_t head_room; /* config.head_dim, rounded up to what kernels take; see target.c */
+    bool turned; /* matrices of layers are kept as [in, out], for faster products (op_gemm.h) */
     struct cld_tensor embed, head; /* [V, H]; tied: head is embed */
     struct cld_tensor norm;
     struct cld_target_layer *layers;
@@ -50,16 +53,17 @@ struct cld_target {
     enum cld_gemm_backend gemm;
 };
 
-/* Declares tensors in `plan` (no memory in proportion to tokens is taken) and writes the list. The embedding and, but for no_head, the head exist: a drafter
- * borrows them. Free with cld_target_free (host memory only). */
+/* Declares tensors in `plan` (no memory in proportion to tokens is taken) and writes the list. The
+ * embedding and, but for no_head, the head exist: a drafter borrows them. Free with cld_target_free
+ * (host memory only). */
 enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model_config *config,
                                     const struct cld_target_options *options, struct cld_queue *q,
                                     struct cld_plan *plan, struct cld_error *err);
 void cld_target_free(struct cld_target *t); /* NULL-safe */
 
-/* After cld_plan_create, once: reads the weights of the layers that run from DIR's safetensors. Every shape
- * is checked; CLD_E_INPUT names the tensor. Tensors that the model does not have are refused where
- * they belong to a layer that runs. */
+/* After cld_plan_create, once: reads the weights of the layers that run from DIR's safetensors.
+ * Every shape is checked; CLD_E_INPUT names the tensor. Tensors that the model does not have are
+ * refused where they belong to a layer that runs. */
 enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cld_error *err);
 /* Instead: generated weights, normal / sqrt(columns), norms near one. */
 enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cld_error *err);

@@ -263,21 +263,23 @@ enum cld_status cld_worker_update(struct cld_worker *w, double norm, double lear
                               .step = step};
     if (isfinite(norm) && (s = cld_adamw_step(w->q, &adamw, err)))
         return s;
-    return cld_buf_fill(d->grads.buf, 0, cld_buf_bytes(d->grads.buf), 0, err);
+    return cld_drafter_forget_grads(d, err);
 }
 
 enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, size_t step,
                                     double *norm, bool *skipped, struct cld_error *err)
 {
     double sum = 0;
-    enum cld_status s = cld_worker_squares(w, &sum, err);
+    enum cld_status s = cld_drafter_finish_grads(&w->drafter, err);
+    if (s || (s = cld_worker_squares(w, &sum, err)))
+        return s;
     *norm = sqrt(sum);
     *skipped = !isfinite(*norm);
-    return s ? s : cld_worker_update(w, *norm, learning_rate, step, err);
+    return cld_worker_update(w, *norm, learning_rate, step, err);
 }
 
-/* A made-up micro-batch of 1 / shrink of what the plan allows; *smallest tells that there is no smaller
- * one: a document with one anchor. */
+/* A made-up micro-batch of 1 / shrink of what the plan allows; *smallest tells that there is no
+ * smaller one: a document with one anchor. */
 static enum cld_status made_up_batch(struct cld_worker *w, size_t shrink, struct cld_batch *b,
                                      bool *smallest, struct cld_error *err)
 {
@@ -295,7 +297,8 @@ static enum cld_status warm_optimizer(struct cld_worker *w, struct cld_error *er
     struct cld_drafter *d = &w->drafter;
     double norm = 0;
     bool skipped = false;
-    if ((s = cld_buf_fill(d->grads.buf, 0, cld_buf_bytes(d->grads.buf), 0, err)) ||
+    d->grads_are_old = true; /* those of made-up batches */
+    if ((s = cld_drafter_finish_grads(d, err)) ||
         (cld_drafter_is_sharded(d) && ((s = cld_worker_add_shard(w, 0, true, err)) ||
                                        (s = cld_worker_add_shard(w, 1, false, err)))))
         return s;
@@ -329,8 +332,8 @@ enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
     bool train = !w->no_drafter && w->drafter.options.train, smallest = false;
     if (train && (s = cld_drafter_init(&w->drafter, 0, w->cfg->drafter.init_std, err)))
         return s;
-    /* The largest first: a driver may mind grids that grow. Smaller ones after it, since a product of
-     * few rows may want another variant than one of many. */
+    /* The largest first: a driver may mind grids that grow. Smaller ones after it, since a product
+     * of few rows may want another variant than one of many. */
     for (size_t shrink = 1; !smallest && !s; shrink *= 2)
         if (!(s = made_up_batch(w, shrink, &b, &smallest, err)))
             s = warm_batch(w, &b, err);

@@ -127,14 +127,16 @@ static void measures_operations(void **state)
 {
     (void)state;
     static const char *const want[] = {
-        "gemm|NT", "gemm|NN", "gemm|TN accumulate", "attention|forward", "attention|backward",
+        "gemm|NT", "gemm|NN", "gemm|TN", "attention|forward", "attention|backward",
         "attention|forward", "attention|backward", /* full, sliding */
         "loss|with gradient", "elementwise|copy", "elementwise|rmsnorm forward",
         "elementwise|rmsnorm backward", "elementwise|qknorm_rope forward",
         "elementwise|qknorm_rope backward", "elementwise|swiglu forward",
-        "elementwise|swiglu backward", "elementwise|gradient norm", "elementwise|adamw"};
+        "elementwise|swiglu backward", "elementwise|gather", "elementwise|cross-entropy",
+        "elementwise|gradient norm", "elementwise|adamw",
+        "target|all layers", "target|to the last tap"};
     json_t *records =
-        run_json("what = gemm,attention,loss,elementwise\nstorage = fp32\n"), *r, *window;
+        run_json("what = gemm,attention,loss,elementwise,target\nstorage = fp32\n"), *r, *window;
     size_t i;
     are_these(records, want, sizeof want / sizeof *want);
     json_array_foreach(records, i, r) {

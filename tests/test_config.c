@@ -106,7 +106,7 @@ static void test_reads_values(void **state)
                           "[log]\n"
                           "level = warning\n"
                           "[bench]\n"
-                          "shapes = 1x2x3,512x512x512\n"
+                          "shapes = 1x2x3,TN:512x512x512\n"
                           "what = step,gemm",
                           &cfg, &err),
                      CLD_OK);
@@ -136,6 +136,8 @@ static void test_reads_values(void **state)
     assert_string_equal(cfg.devices.targets.v[1], "H200");
     assert_int_equal(cfg.log.level, CLD_LOG_WARN);
     assert_int_equal(cfg.bench.shapes.v[0].k, 3);
+    assert_int_equal(cfg.bench.shapes.v[0].kind, -1);
+    assert_int_equal(cfg.bench.shapes.v[1].kind, 2);
     assert_int_equal(cfg.bench.what.v[0], CLD_BENCH_STEP);
     char place[128];
     assert_non_null(strstr(cld_config_where(&cfg, "train.schedule", place, sizeof place), ":24"));
@@ -284,6 +286,7 @@ static void test_refuses_values(void **state)
     refused("[data]\nsynthetic = 8,8,8\n", 2, "too many items", "list of 2");
     refused("[bench]\nshapes = 512x512\n", 2, "not of the form MxNxK", "MxNxK");
     refused("[bench]\nshapes = 1x1x1x1\n", 2, "not of the form MxNxK", "");
+    refused("[bench]\nshapes = TT:1x1x1\n", 2, "not of the form MxNxK", "");
     refused("[bench]\nshapes = 1x0x1\n", 2, "out of range", "");
     refused("[run]\ndir = ~/runs\n", 2, "not expanded", "");
     refused("[drafter]\nlayer_types = full\n", 2, "unknown name", "sliding_attention");
@@ -473,7 +476,7 @@ static void test_print_round_trip(void **state)
         "run.dir= blank ends ", "data.train='quoted'", "data.heldout=a#b;c\\",
         "train.learning_rate=0.1234567890123456789", "train.epsilon=1e-300", "train.gamma=3e5",
         "memory.limit_gib=1e-3,0.1,65535.99999999999", "target.taps=0,1,1023",
-        "bench.shapes=1x2x3,4x5x6", "drafter.layer_types=sliding_attention,full_attention",
+        "bench.shapes=1x2x3,NN:4x5x6", "drafter.layer_types=sliding_attention,full_attention",
         "devices.targets=cpu:0/2, some name ,7", "drafter.mask_token=<|mask|>",
         "target.random_weights=9007199254740991", "log.level=error", "drafter.rope_theta=1e6",
         "data.synthetic=2,2", "train.steps=1000000000"};
@@ -633,7 +636,7 @@ static void test_enum_order(void **state)
     VALUE(log.level, error, CLD_LOG_ERROR);
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_config cfg;
-    const char *sets[] = {"bench.what=gemm,attention,loss,elementwise,step",
+    const char *sets[] = {"bench.what=gemm,attention,loss,elementwise,target,step",
                           "drafter.layer_types=full_attention,sliding_attention",
                           "bench.gemm=auto,portable,clblast", "bench.storage=fp32,bf16"};
     assert_int_equal(cld_config_load(path, sets, sizeof sets / sizeof *sets, &cfg, &err), CLD_OK);
@@ -646,6 +649,7 @@ static void test_enum_order(void **state)
     assert_int_equal(cfg.bench.what.v[CLD_BENCH_ATTENTION], CLD_BENCH_ATTENTION);
     assert_int_equal(cfg.bench.what.v[CLD_BENCH_LOSS], CLD_BENCH_LOSS);
     assert_int_equal(cfg.bench.what.v[CLD_BENCH_ELEMENTWISE], CLD_BENCH_ELEMENTWISE);
+    assert_int_equal(cfg.bench.what.v[CLD_BENCH_TARGET], CLD_BENCH_TARGET);
     assert_int_equal(cfg.bench.what.v[CLD_BENCH_STEP], CLD_BENCH_STEP);
     assert_int_equal(cfg.drafter.layer_types.v[0], CLD_LAYER_FULL);
     assert_int_equal(cfg.drafter.layer_types.v[1], CLD_LAYER_SLIDING);

@@ -10,42 +10,9 @@
 #include "gemm_tensor.h"
 #include "probe.h"
 #include "ptx.h"
+#include "test_device.h"
 
 /* The copies that tensor cores read are made by plain OpenCL C, so a CPU can check them. */
-static struct cld_devices *devices;
-static struct cld_device_info cpu;
-
-static int open_devices(void **state)
-{
-    struct cld_error err = CLD_ERROR_INIT;
-    (void)state;
-    if (cld_devices_open(&devices, &err))
-        return -1;
-    for (size_t i = 0; i < devices->n; i++)
-        if (devices->at[i].class == CLD_CLASS_CPU && devices->at[i].available) {
-            cpu = devices->at[i];
-            return 0;
-        }
-    print_error("no CPU device: %s\n", devices->note);
-    return -1;
-}
-
-static int close_devices(void **state)
-{
-    (void)state;
-    cld_devices_close(devices);
-    return 0;
-}
-
-static struct cld_queue *open_queue(void)
-{
-    struct cld_error err = CLD_ERROR_INIT;
-    struct cld_queue_options options = {.name = "test", .family = CLD_FAMILY_GPU};
-    struct cld_queue *q = NULL;
-    if (cld_queue_open(&cpu, &options, &q, &err))
-        fail_msg("%s", err.what);
-    return q;
-}
 
 /* A value that bf16 must round, and its rounding. */
 static float value(size_t row, size_t column)
@@ -77,7 +44,8 @@ static struct cld_tensor make_tensor(struct cld_queue *q, const char *name, enum
 }
 
 /* Runs the copies of a product and gives the scratch, poisoned before. */
-static uint16_t *copy(struct cld_queue *q, const struct cld_gemm_operands *o)
+static uint16_t *copy(struct cld_queue *q, const struct cld_gemm *g,
+                      const struct cld_gemm_operands *o)
 {
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_buf *scratch = NULL;
@@ -85,7 +53,7 @@ static uint16_t *copy(struct cld_queue *q, const struct cld_gemm_operands *o)
     assert_non_null(got);
     assert_int_equal(cld_buf_create(q, "scratch", o->n_scratch_bytes, &scratch, &err), CLD_OK);
     assert_int_equal(cld_buf_fill(scratch, 0, o->n_scratch_bytes, 0xa5a5a5a5u, &err), CLD_OK);
-    if (cld_gemm_copy_operands(q, o, scratch, &err))
+    if (cld_gemm_copy_operands(q, g, o, scratch, &err))
         fail_msg("%s", err.what);
     assert_int_equal(cld_buf_read(scratch, 0, got, o->n_scratch_bytes, &err), CLD_OK);
     return got;
@@ -117,16 +85,17 @@ static void check_turned(const struct cld_gemm_operand *o, const uint16_t *got)
 
 static void test_turned(void **state)
 {
-    static const size_t sizes[][3] = {{1, 1, 1}, {64, 192, 64}, {65, 193, 65}, {130, 70, 200}};
-    struct cld_queue *q = open_queue();
+    static const size_t sizes[][3] = {{1, 1, 1}, {64, 192, 64}, {65, 193, 65}, {130, 70, 200},
+                                       {256, 270, 192}}; /* whole blocks */
+    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        size_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
-        struct cld_tensor a = make_tensor(q, "a", CLD_F32, m, k, k + i, 3 * i);
+        size_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2], gap = i % 4;
+        struct cld_tensor a = make_tensor(q, "a", CLD_F32, m, k, k + gap, 3 * gap);
         struct cld_tensor b = make_tensor(q, "b", CLD_BF16, n, k, (k + 7) / 8 * 8, 16);
         struct cld_gemm g = {.kind = CLD_GEMM_NT, .a = &a, .b = &b, .bf16_products = true};
         struct cld_gemm_operands o = cld_gemm_plan_operands(&g, 260, true);
-        uint16_t *got = copy(q, &o);
+        uint16_t *got = copy(q, &g, &o);
         assert_true(o.a.at >= 130 && o.b.at >= o.a.at + k * o.a.ld);
         check_turned(&o.a, got);
         check_turned(&o.b, got);
@@ -135,17 +104,57 @@ static void test_turned(void **state)
     cld_queue_close(q);
 }
 
+/* A is where the product before left it: only B is copied. */
+static void test_same_a(void **state)
+{
+    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
+    (void)state;
+    struct cld_tensor a = make_tensor(q, "a", CLD_F32, 65, 70, 70, 0);
+    struct cld_tensor b = make_tensor(q, "b", CLD_F32, 90, 70, 70, 0);
+    struct cld_gemm g = {
+        .kind = CLD_GEMM_NT, .a = &a, .b = &b, .bf16_products = true, .same_a = true};
+    struct cld_gemm_operands o = cld_gemm_plan_operands(&g, 256, true);
+    uint16_t *got = copy(q, &g, &o);
+    for (size_t i = 0; i < 70 * o.a.ld; i++)
+        assert_int_equal(got[o.a.at + i], 0xa5a5);
+    check_turned(&o.b, got);
+    free(got);
+    cld_queue_close(q);
+}
+
+/* A matrix is turned into a tensor whose rows have a gap, which becomes zero. */
+static void test_turn(void **state)
+{
+    struct cld_error err = CLD_ERROR_INIT;
+    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
+    (void)state;
+    struct cld_tensor x = make_tensor(q, "x", CLD_BF16, 133, 70, 70, 0);
+    struct cld_tensor y = make_tensor(q, "y", CLD_BF16, 70, 136, 136, 8);
+    uint16_t got[8 + 70 * 136];
+    y.n_cols = 133;
+    if (cld_gemm_turn(q, &x, &y, &err))
+        fail_msg("%s", err.what);
+    assert_int_equal(cld_buf_read(y.buf, 0, got, sizeof got, &err), CLD_OK);
+    for (size_t i = 0; i < 70; i++)
+        for (size_t j = 0; j < 136; j++)
+            assert_int_equal(got[8 + i * 136 + j], j < 133 ? cld_f32_to_bf16(value(j, i)) : 0);
+    y.ld = 144;
+    assert_int_equal(cld_gemm_turn(q, &x, &y, &err), CLD_E_INTERNAL);
+    assert_non_null(strstr(err.what, "cannot be turned"));
+    cld_queue_close(q);
+}
+
 /* Operands across k, and all where none are to be turned: rows, or where they are. */
 static void test_rows(void **state)
 {
-    struct cld_queue *q = open_queue();
+    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
     (void)state;
     struct cld_tensor a = make_tensor(q, "a", CLD_F32, 33, 2051, 2051, 5);
     struct cld_tensor b =
         make_tensor(q, "b", CLD_BF16, 33, 17, 24, 1); /* ld fits, offset does not */
     struct cld_gemm g = {.kind = CLD_GEMM_TN, .a = &a, .b = &b, .bf16_products = true};
     struct cld_gemm_operands o = cld_gemm_plan_operands(&g, 0, true);
-    uint16_t *got = copy(q, &o);
+    uint16_t *got = copy(q, &g, &o);
     check_rows(&o.a, got);
     check_rows(&o.b, got);
     free(got);
@@ -185,7 +194,7 @@ static void test_fits(void **state)
 static void test_no_ptx_here(void **state)
 {
     struct cld_error err = CLD_ERROR_INIT;
-    struct cld_queue *q = open_queue();
+    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
     struct cld_ptx_change change = {"sm_90a", 128};
     struct cld_kernel_spec spec = {"gemm_sm90a.cl", "gemm_sm90a", "", 160};
     struct cld_kernel *k = NULL;
@@ -212,9 +221,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_turned),
+        cmocka_unit_test(test_same_a),
+        cmocka_unit_test(test_turn),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_fits),
         cmocka_unit_test(test_no_ptx_here),
     };
-    return cmocka_run_group_tests(tests, open_devices, close_devices);
+    return cmocka_run_group_tests(tests, find_cpu, close_devices);
 }

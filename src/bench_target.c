@@ -1,0 +1,93 @@
+/* bench_target.c - the target's forward pass over the configured micro-batch: all of its layers,
+ * and up to the last tap, which is what training runs. */
+#include "bench.h"
+#include "bench_case.h"
+#include "target.h"
+#include "worker.h"
+
+struct pass {
+    struct cld_target target;
+    struct cld_batch batch;
+};
+
+static enum cld_status run_pass(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    struct pass *t = arg;
+    (void)q;
+    return cld_target_forward(&t->target, t->batch.ctx_ids, t->batch.positions, t->batch.ctx_doc,
+                              t->batch.n_ctx, err);
+}
+
+static enum cld_status weights(const struct cld_bench *b, struct cld_target *t,
+                               struct cld_error *err)
+{
+    int64_t seed = b->cfg->target.random_weights;
+    return seed >= 0 ? cld_target_random(t, (uint64_t)seed, err)
+                     : cld_target_load(t, b->cfg->target.dir, err);
+}
+
+/* Multiplications and additions of the products of the layers; attention comes on top. */
+static double products_flop(const struct cld_target *t, size_t n_tokens)
+{
+    const struct cld_model_config *c = &t->config;
+    double h = (double)c->hidden, d = (double)c->head_dim;
+    double a_layer = h * d * (2 * (double)c->n_heads + 2 * (double)c->n_kv_heads) +
+                     3 * h * (double)c->intermediate;
+    return 2 * (double)n_tokens * (double)t->n_layers * a_layer;
+}
+
+static enum cld_status measure(const struct cld_bench *b, struct cld_queue *q, const char *name,
+                               const int *taps, size_t n_taps, struct cld_error *err)
+{
+    struct cld_bench_case c = {0};
+    struct pass t = {0};
+    struct cld_target_options options = {.storage = b->cfg->runtime.precision,
+                                         .attention = b->cfg->attention.backend,
+                                         .n_positions = b->cfg->data.max_length,
+                                         .taps = taps,
+                                         .n_taps = n_taps,
+                                         .no_head = true};
+    struct cld_bench_record r = {.what = "target"};
+    enum cld_status s = cld_bench_batch(b, &t.batch, err);
+    options.n_tokens = t.batch.n_ctx;
+    if (s || (s = cld_bench_case_open(&c, q, err)) ||
+        (s = cld_target_describe(&t.target, &b->setup->target, &options, q, c.plan, err)) ||
+        (s = cld_bench_case_create(&c, b, err)) || (s = weights(b, &t.target, err)))
+        goto done;
+    r.tokens = (double)t.batch.n_ctx;
+    r.flop = products_flop(&t.target, t.batch.n_ctx);
+    snprintf(r.name, sizeof r.name, "%s", name);
+    snprintf(r.storage, sizeof r.storage, "%s", cld_bench_storage_name(options.storage));
+    snprintf(r.variant, sizeof r.variant, "attention %s; products %s", t.target.attention.variant,
+             cld_gemm_backend_name(q, t.target.gemm));
+    cld_bench_dim(&r, "tokens", t.batch.n_ctx);
+    cld_bench_dim(&r, "layers", t.target.n_layers);
+    cld_bench_dim(&r, "hidden", t.target.config.hidden);
+    s = cld_bench_measure(b, q, run_pass, &t, &r, err);
+done:
+    cld_bench_case_close(&c);
+    cld_target_free(&t.target);
+    cld_batch_free(&t.batch);
+    return s;
+}
+
+enum cld_status cld_bench_target(const struct cld_bench *b, struct cld_error *err)
+{
+    const int last[] = {(int)b->setup->target.n_layers - 1};
+    struct cld_queue_options options = {
+        .name = "bench", .budget_bytes = cld_worker_budget_bytes(b->cfg, b->device)};
+    const struct {
+        const char *name;
+        const int *taps;
+        size_t n_taps;
+    } passes[] = {{"all layers", last, 1},
+                  {"to the last tap", b->setup->taps, b->setup->n_taps}};
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < 2 && !s; i++) {
+        struct cld_queue *q = NULL; /* a new one each time: the weights of the last are gone with it */
+        if (!(s = cld_queue_open(b->device, &options, &q, err)))
+            s = measure(b, q, passes[i].name, passes[i].taps, passes[i].n_taps, err);
+        cld_queue_close(q);
+    }
+    return s;
+}
