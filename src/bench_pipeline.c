@@ -45,8 +45,8 @@ static enum cld_status open_runner(struct runner *t, const struct cld_bench *b,
         (s = leave_target_out(t, err)) ||
         (s = cld_machines_join(&t->machines, NULL, t->crew.n_drafters, &t->cfg, err)) ||
         (s = cld_crew_plan(&t->crew, &t->cfg, b->setup, NULL, err)) ||
-        (s = cld_pipeline_open(&t->cfg, b->setup, &t->crew, &t->machines, b->feed, NULL, 0,
-                               &t->pipeline, err)))
+        (s = cld_pipeline_open(&t->cfg, b->setup, &t->crew, &t->machines, b->feed, NULL, NULL,
+                               0, &t->pipeline, err)))
         return s;
     return cld_pipeline_begin(t->pipeline, NULL, NULL, err);
 }

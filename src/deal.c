@@ -11,6 +11,7 @@ struct cld_deal {
     const struct cld_batch_rules *rules;
     const struct cld_drafter_limits *limits;
     const struct cld_machines *machines;
+    struct cld_feature_store *store; /* NULL: none */
     size_t n_users, first;
     size_t n_items; /* dealt so far to drafters here */
     struct cld_job *oldest, *newest;
@@ -204,6 +205,7 @@ bool cld_deal_evaluates(const struct cld_config *cfg, const struct cld_feed *f, 
 enum cld_status cld_deal_open(struct cld_feed *f, const struct cld_config *cfg,
                               const struct cld_batch_rules *rules,
                               const struct cld_drafter_limits *limits,
+                              struct cld_feature_store *store,
                               const struct cld_machines *machines, size_t n_users, size_t first,
                               struct cld_deal **out, struct cld_error *err)
 {
@@ -215,6 +217,7 @@ enum cld_status cld_deal_open(struct cld_feed *f, const struct cld_config *cfg,
     d->cfg = cfg;
     d->rules = rules;
     d->limits = limits;
+    d->store = store;
     d->machines = machines;
     d->n_users = n_users;
     d->first = first;
@@ -270,6 +273,18 @@ static void keep_own(struct cld_deal *d, struct cld_job *j)
     d->n_items += n;
 }
 
+/* In the order of the items, whichever threads will make them. */
+static enum cld_status claim_rows(struct cld_feature_store *store, const struct cld_job *j,
+                                  struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < j->n_items; i++)
+        for (size_t k = 0; k < j->items[i].n_docs && !s; k++)
+            if (j->items[i].docs[k].n_anchors)
+                s = cld_feature_store_claim(store, &j->items[i].docs[k], j->items[i].number, err);
+    return s;
+}
+
 /* Lays out the job behind the newest; *out NULL: the run is over. The lock is held. */
 static enum cld_status lay_out(struct cld_deal *d, struct cld_job **out, struct cld_error *err)
 {
@@ -294,6 +309,10 @@ static enum cld_status lay_out(struct cld_deal *d, struct cld_job **out, struct 
     if (!evaluates)
         finish(j, 0);
     keep_own(d, j);
+    if (d->store && (s = claim_rows(d->store, j, err))) {
+        cld_job_free(j);
+        return s;
+    }
     j->n_left = d->n_users;
     if (d->newest)
         d->newest->next = j;

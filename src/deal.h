@@ -14,6 +14,7 @@
 #define CLD_DEAL_H
 
 #include "drafter.h"
+#include "feature_store.h"
 #include "feed.h"
 #include "machines.h"
 
@@ -53,10 +54,12 @@ bool cld_deal_evaluates(const struct cld_config *cfg, const struct cld_feed *f, 
 struct cld_deal;
 
 /* Jobs from step `first` on. Everything given must outlive the deal; nobody else may use the feed.
- * An item's `drafter` counts those of this machine. */
+ * An item's `drafter` counts those of this machine. Rows are claimed in `store` (NULL: none) as
+ * their micro-batches are laid out. */
 enum cld_status cld_deal_open(struct cld_feed *f, const struct cld_config *cfg,
                               const struct cld_batch_rules *rules,
                               const struct cld_drafter_limits *limits,
+                              struct cld_feature_store *store,
                               const struct cld_machines *machines, size_t n_users, size_t first,
                               struct cld_deal **out, struct cld_error *err);
 void cld_deal_close(struct cld_deal *d); /* NULL-safe; all users are gone */

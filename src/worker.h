@@ -16,6 +16,7 @@ struct cld_worker_options {
     bool profile;        /* time every kernel */
     bool given_features; /* no target runs: the caller fills w->target.taps */
     bool no_drafter;     /* the target alone, whose features go to the slots */
+    bool reads;          /* with no_drafter: no target either; features in slots are stored ones */
     size_t n_rows;       /* rows of a micro-batch, at most */
     size_t n_slots;      /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
     bool in_turns;       /* two buffers of features: one is copied while the other one is in use */
@@ -40,7 +41,7 @@ struct cld_worker {
     struct cld_plan *plan;
     struct cld_target target;
     struct cld_drafter drafter;
-    bool given_features, no_drafter;
+    bool given_features, no_drafter, reads;
     struct cld_drafter_limits limits;
     size_t budget_bytes, max_buffer_bytes;
     struct cld_pinned slots[CLD_MAX_SLOTS]; /* [options.n_slots], each for features [n_ctx, K*H] */
@@ -88,6 +89,16 @@ enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch
 /* Where features are given and nobody gives them: normally distributed ones, for measurements. Before
  * the warm-up. */
 enum cld_status cld_worker_make_up_features(struct cld_worker *w, struct cld_error *err);
+
+/* Bytes of the features of one token. */
+size_t cld_worker_feature_bytes(const struct cld_worker *w);
+
+/* Features of the last forward from the device to host memory, or there from it: n_ctx rows, and
+ * the call waits. */
+enum cld_status cld_worker_read_features(struct cld_worker *w, size_t n_ctx, void *to,
+                                         struct cld_error *err);
+enum cld_status cld_worker_write_features(struct cld_worker *w, size_t n_ctx, const void *from,
+                                          struct cld_error *err);
 
 /* Features on their way, beside the kernels, with two buffers of them that take turns; one copy at a
  * time is under way. _send: those of the last forward begin to go to host memory, n_ctx rows, and the
