@@ -85,12 +85,13 @@ static void check_turned(const struct cld_gemm_operand *o, const uint16_t *got)
 
 static void test_turned(void **state)
 {
-    static const size_t sizes[][3] = {{1, 1, 1}, {64, 192, 64}, {65, 193, 65}, {130, 70, 200}};
+    static const size_t sizes[][3] = {{1, 1, 1}, {64, 192, 64}, {65, 193, 65}, {130, 70, 200},
+                                       {256, 270, 192}}; /* whole blocks */
     struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        size_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
-        struct cld_tensor a = make_tensor(q, "a", CLD_F32, m, k, k + i, 3 * i);
+        size_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2], gap = i % 4;
+        struct cld_tensor a = make_tensor(q, "a", CLD_F32, m, k, k + gap, 3 * gap);
         struct cld_tensor b = make_tensor(q, "b", CLD_BF16, n, k, (k + 7) / 8 * 8, 16);
         struct cld_gemm g = {.kind = CLD_GEMM_NT, .a = &a, .b = &b, .bf16_products = true};
         struct cld_gemm_operands o = cld_gemm_plan_operands(&g, 260, true);
