@@ -51,7 +51,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_te
     CLD_SHARE (p, n_pieces) {
         struct piece at = piece_at(p, n_pieces, n_q, group);
         bool real0 = is_row(at, own, n_q), real1 = is_row(at, own + 8, n_q);
-        __global const ushort *keys = k + k_at + at.kv_head * D, *values = v + v_at + at.kv_head * D;
+        __global const ushort *keys = k + k_at + at.kv_head * D;
+        __global const ushort *values = v + v_at + at.kv_head * D;
         __global const int *next = mask + list_at + mask[ptr_at + at.tile];
         __global const int *end = mask + list_at + mask[ptr_at + at.tile + 1];
         float sums[D / 8][4], s[BT / 8][4], t[BT / 8][4], norm[2] = {0, 0}, delta[2];
