@@ -28,9 +28,6 @@ struct cld_attention_impl {
 extern const struct cld_attention_impl cld_attention_sparse_cpu, cld_attention_sparse_gpu,
     cld_attention_sparse_sm80, cld_attention_sparse_sm90a, cld_attention_dense;
 
-/* head_dim^-0.5 */
-float cld_attention_scale(const struct cld_attention_plan *p);
-
 /* Query heads of a KV head. */
 static inline size_t cld_attention_group(const struct cld_attention_plan *p)
 {
@@ -46,7 +43,7 @@ size_t cld_attention_mask_bytes(const struct cld_attention_plan *p);
         CLD_BUF((a)->visited ? (a)->visited->buf : NULL),                                         \
         CLD_U64((a)->visited ? (a)->visited->offset + (column) : 0), CLD_I32((a)->mask->n_q),     \
         CLD_I32((a)->mask->n_keys), CLD_U64(cld_attention_group((a)->plan)),                      \
-        CLD_FLOAT(cld_attention_scale((a)->plan)), CLD_U64(n_pieces)
+        CLD_FLOAT((a)->plan->scale), CLD_U64(n_pieces)
 
 /* A tensor as three arguments of a kernel: buffer, offset and ld in elements. */
 #define CLD_TENSOR_ARGS(t) CLD_BUF((t)->buf), CLD_U64((t)->offset), CLD_U64((t)->ld)

@@ -313,8 +313,8 @@ static const struct shape shapes[] = {
 };
 
 /* All shapes run with the first, the others with those of odd[]. The first n_few are enough where
- * head_dim changes little: in bf16, which is a matter of loads and stores, and for dense, whose loops
- * are plain. Building a variant takes seconds on some devices. */
+ * head_dim changes little: in bf16, which is a matter of loads and stores, and for dense, whose
+ * loops are plain. Building a variant takes seconds on some devices. */
 static const struct geometry geometries[] = {
     {3, 1, 64}, {8, 2, 128}, {1, 1, 8},  {2, 1, 16},  {4, 2, 24},
     {7, 1, 40}, {5, 1, 72},  {8, 1, 96}, {2, 2, 256},
@@ -338,25 +338,31 @@ static enum cld_status check_geometry(struct cld_check *c, const struct geometry
     return s;
 }
 
-enum cld_status cld_check_attention(struct cld_check *c, struct cld_error *err)
+static enum cld_status check_backend(struct cld_check *c, enum cld_attention_backend b,
+                                     size_t n_geometries, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     const struct geometry *geo = &geometries[0];
+    for (size_t i = 0; i < n_geometries && !s; i++)
+        s = check_geometry(c, &geometries[i], i == 0, b, CLD_F32, err);
+    if (b == CLD_ATTENTION_SPARSE && c->storage == CLD_BF16)
+        for (size_t i = 0; i < sizeof narrow / sizeof *narrow && !s; i++)
+            s = check_geometry(c, &narrow[i], i < 2, b, CLD_BF16, err);
+    /* scores of 100 and of 1000: softmax close to one-hot */
+    if (s || (s = check_case(c, &shapes[15], geo, b, CLD_F32, 10, err)) ||
+        (s = check_case(c, &shapes[10], geo, b, CLD_F32, 30, err)) ||
+        (s = check_case(c, &shapes[10], &narrow[0], b, CLD_BF16, 10, err)))
+        return s;
+    return check_case(c, &shapes[16], geo, b, CLD_BF16, 1, err);
+}
+
+enum cld_status cld_check_attention(struct cld_check *c, struct cld_error *err)
+{
     size_t n = c->storage == CLD_BF16 ? n_few : sizeof geometries / sizeof *geometries;
-    for (size_t i = 0; i < n && !s; i++)
-        s = check_geometry(c, &geometries[i], i == 0, CLD_ATTENTION_SPARSE, CLD_F32, err);
-    for (size_t i = 0; c->storage == CLD_BF16 && i < sizeof narrow / sizeof *narrow && !s; i++)
-        s = check_geometry(c, &narrow[i], i < 2, CLD_ATTENTION_SPARSE, CLD_BF16, err);
-    for (size_t i = 0; i < n_few && !s; i++)
-        s = check_geometry(c, &geometries[i], i == 0, CLD_ATTENTION_DENSE, CLD_F32, err);
-    for (size_t i = 0; i < 2 && !s; i++) {
-        enum cld_attention_backend b = i ? CLD_ATTENTION_DENSE : CLD_ATTENTION_SPARSE;
-        /* scores of 100 and of 1000: softmax close to one-hot */
-        if ((s = check_case(c, &shapes[15], geo, b, CLD_F32, 10, err)) ||
-            (s = check_case(c, &shapes[10], geo, b, CLD_F32, 30, err)) ||
-            (s = check_case(c, &shapes[16], geo, b, CLD_BF16, 1, err)) ||
-            (s = check_case(c, &shapes[10], &narrow[0], b, CLD_BF16, 10, err)))
-            break;
-    }
-    return s;
+    return check_backend(c, CLD_ATTENTION_SPARSE, n, err);
+}
+
+enum cld_status cld_check_attention_dense(struct cld_check *c, struct cld_error *err)
+{
+    return check_backend(c, CLD_ATTENTION_DENSE, n_few, err);
 }

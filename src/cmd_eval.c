@@ -7,6 +7,7 @@
 #include "config.h"
 #include "drafter_file.h"
 #include "evaluate.h"
+#include "feature_store.h"
 #include "log.h"
 
 static void print_score(const char *drafter, const struct cld_score *s, size_t block_size)
@@ -36,24 +37,29 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
     struct cld_worker w = {0};
     struct cld_drafter_file file;
     struct cld_score score;
+    struct cld_feature_identity id;
+    struct cld_feature_store *store = NULL;
+    bool offline = cfg->features.mode == CLD_FEATURES_OFFLINE;
     int64_t mask_token = -1;
-    if ((s = cld_feed_open(cfg, &feed, err)) ||
-        (s = cld_feed_mask_token(feed, &mask_token, err)) ||
+    if ((s = cld_feed_open(cfg, &feed, err)) || (s = cld_feed_mask_token(feed, &mask_token, err)) ||
         (s = cld_setup_read(cfg, mask_token, &setup, err)) ||
         (s = cld_drafter_config_read(drafter, &file, err)) ||
         (s = cld_drafter_config_same(&setup.drafter, &file.config, drafter, err)) ||
         (s = cld_setup_same_taps(&setup, file.taps, drafter, err)) ||
         (s = cld_feed_load(feed, setup.target.vocab, false, err)) ||
+        (offline &&
+         ((s = cld_feature_identity_make(cfg, &setup, cld_feed_tokenizer_hash(feed), &id, err)) ||
+          (s = cld_feature_store_open(cfg, &id, &store, err)))) ||
         (s = cld_devices_open(&devices, err)) ||
         (s = cld_devices_pick(devices, cld_setup_device(cfg), &device, err)))
         goto done;
     struct cld_worker_options options = {
-        .name = "evaluator", .train = false, .n_rows = cfg->train.micro_rows};
+        .name = "evaluator", .given_features = offline, .n_rows = cfg->train.micro_rows};
     cld_info("device %zu: %s", device.index, device.name);
     if ((s = cld_worker_plan(&w, cfg, &setup, &device, &options, err)) ||
         (s = cld_worker_check(&w, err)) || (s = cld_worker_create(&w, err)) ||
         (s = cld_drafter_load(&w.drafter, drafter, err)) ||
-        (s = cld_evaluate(&w, feed, &score, err)))
+        (s = cld_evaluate(&w, feed, store, &score, err)))
         goto done;
     print_score(drafter, &score, setup.drafter.block_size);
     s = cld_evaluate_finite(&score, err);
@@ -61,6 +67,7 @@ done:
     cld_worker_close(&w);
     cld_devices_close(devices);
     cld_feed_close(feed);
+    cld_feature_store_close(store);
     return s;
 }
 

@@ -15,6 +15,7 @@ struct cld_worker_options {
     bool profile;        /* time every kernel */
     bool given_features; /* no target runs: the caller fills w->target.taps */
     bool no_drafter;     /* the target alone, whose features go to the slots */
+    bool reads;          /* with no_drafter: no target either; features in slots are stored ones */
     size_t n_rows;       /* rows of a micro-batch, at most */
     size_t n_slots;      /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
     size_t shard, n_shards; /* of the optimizer state, as in struct cld_drafter_options */
@@ -37,7 +38,7 @@ struct cld_worker {
     struct cld_plan *plan;
     struct cld_target target;
     struct cld_drafter drafter;
-    bool given_features, no_drafter;
+    bool given_features, no_drafter, reads;
     struct cld_drafter_limits limits;
     size_t budget_bytes, max_buffer_bytes;
     struct cld_pinned slots[CLD_MAX_SLOTS]; /* [options.n_slots], each for features [n_ctx, K*H] */
@@ -65,9 +66,10 @@ enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *e
  */
 enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err);
 
-/* Builds and launches every kernel variant of the run by running steps of the largest shapes, of half
- * of them, and so on down to one anchor, on made-up rows and weights - target, drafter, loss, backward,
- * optimizer - then seals the queue. The drafter's weights and moments are to be set afterwards. */
+/* Builds and launches every kernel variant of the run by running steps of the largest shapes, of
+ * half of them, and so on down to one anchor, on made-up rows and weights - target, drafter, loss,
+ * backward, optimizer - then seals the queue. The drafter's weights and moments are to be set
+ * afterwards. */
 enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err);
 
 void cld_worker_close(struct cld_worker *w); /* NULL-safe */
@@ -76,6 +78,9 @@ void cld_worker_close(struct cld_worker *w); /* NULL-safe */
  * where they are given. */
 enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
                                     struct cld_error *err);
+
+/* Bytes of the features of one token. */
+size_t cld_worker_feature_bytes(const struct cld_worker *w);
 
 /* Features of the last forward from the device to host memory, or there from it: n_ctx rows. */
 enum cld_status cld_worker_read_features(struct cld_worker *w, size_t n_ctx, void *to,
