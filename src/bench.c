@@ -111,7 +111,9 @@ static enum cld_status run_operations(const struct cld_bench *b, struct cld_erro
                {CLD_BENCH_ELEMENTWISE, cld_bench_elementwise}};
     struct cld_queue *q = NULL;
     struct cld_queue_options options = {
-        .name = "bench", .budget_bytes = cld_worker_budget_bytes(b->cfg, b->device)};
+        .name = "bench",
+        .budget_bytes = cld_worker_budget_bytes(b->cfg, b->device),
+        .programs = {.source = b->cfg->runtime.program, .modules = b->cfg->runtime.modules}};
     enum cld_status s = cld_queue_open(b->device, &options, &q, err);
     for (size_t i = 0; i < sizeof all / sizeof *all && !s; i++)
         if (asks_for(b->cfg, all[i].what))

@@ -21,6 +21,7 @@
 #include "dtype.h"
 #include "error.h"
 #include "log.h"
+#include "program_source.h"
 
 /* The order of the names in config_table.c is the order here (test_config checks it). */
 enum cld_template {
@@ -38,7 +39,6 @@ enum cld_schedule {
     CLD_SCHEDULE_WSD,
     CLD_SCHEDULE_CONSTANT
 };
-enum cld_program_source { CLD_PROGRAM_AUTO, CLD_PROGRAM_SOURCE };
 enum cld_bench_what {
     CLD_BENCH_GEMM,
     CLD_BENCH_ATTENTION,
@@ -74,7 +74,7 @@ struct cld_shape_list {
     struct cld_shape *v;
 };
 
-#define CLD_CONFIG_MAX_KEYS 96
+#define CLD_CONFIG_MAX_KEYS 112
 
 struct cld_config {
     struct {
@@ -150,6 +150,11 @@ struct cld_config {
         enum cld_program_source program;
         enum cld_dtype precision; /* CLD_F32 or CLD_BF16: storage of weights and activations */
         char *cache_dir; /* NULL: the user's cache directory; "off": none (cache.h) */
+        char *modules;   /* directory of SPIR-V modules; NULL: that of the build (modules.h) */
+        struct {         /* a module of the user's for an operation; NULL: none */
+            char *rmsnorm, *qknorm_rope, *swiglu, *add, *gather, *fill, *cross_entropy, *sum_squares,
+                *adamw;
+        } override;
     } runtime;
     struct {
         enum cld_log_level level;

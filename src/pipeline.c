@@ -150,10 +150,11 @@ static enum cld_status get_ready(struct member *m, struct cld_error *err)
     const struct cld_queue_counts *n = &m->ready.counts;
     const char *cache = cld_queue_cache_dir(w->q);
     cld_info(
-        "%s warmed up in %.1f s: %zu programs from source and %zu from the cache (%s) in %.1f s "
+        "%s warmed up in %.1f s: %zu programs from source, %zu from the cache (%s), %zu from SPIR-V "
+        "modules in %.1f s "
         "(%.1f s waiting for others' builds), %zu kernels",
         m->who->name, (cld_clock_ms() - begun) * 1e-3, n->n_builds, n->n_cached,
-        cache ? cache : w->no_cache, n->build_ms * 1e-3, n->build_wait_ms * 1e-3, n->n_kernels);
+        cache ? cache : w->no_cache, n->n_modules, n->build_ms * 1e-3, n->build_wait_ms * 1e-3, n->n_kernels);
     return CLD_OK;
 }
 

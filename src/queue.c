@@ -87,7 +87,11 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
     snprintf(q->name, sizeof q->name, "%s", options->name ? options->name : "main");
     q->budget_bytes = options->budget_bytes ? options->budget_bytes : device->global_bytes;
     q->profile = options->profile;
-    q->has_ptx = cld_device_is_nvidia(device) && !options->no_ptx;
+    q->program_options = options->programs;
+    q->list = options->list;
+    /* Kernels with inline PTX exist as source alone. */
+    q->has_ptx = cld_device_is_nvidia(device) && !options->no_ptx && !q->list &&
+                 options->programs.source != CLD_PROGRAM_SPIRV;
     q->owner = pthread_self();
     q->owner_name = cld_log_current_thread();
     if (device->n_parts > 1 && (s = make_part(q, err)))
@@ -126,6 +130,7 @@ void cld_queue_close(struct cld_queue *q)
         cld_buf_free(q->buffers);
     cld_programs_free(q);
     cld_cache_close(q->cache);
+    cld_modules_close(q->modules);
     free(q->cache_dir);
     const cl_command_queue all[] = {q->queue, q->to_host, q->to_device};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -178,11 +183,28 @@ struct cld_queue_counts cld_queue_counts(const struct cld_queue *q)
     return q->counts;
 }
 
-const char *cld_queue_program_origin(const struct cld_queue *q)
+const char *cld_queue_program_origin(struct cld_queue *q)
 {
-    if (!q->counts.n_cached)
-        return "source";
-    return q->counts.n_builds ? "source and cached binary" : "cached binary";
+    const char *parts[3];
+    char modules[40];
+    size_t n = 0;
+    snprintf(modules, sizeof modules, "SPIR-V modules (%s)", cld_module_route(&q->device));
+    if (q->counts.n_builds || !(q->counts.n_cached + q->counts.n_modules))
+        parts[n++] = "source";
+    if (q->counts.n_cached)
+        parts[n++] = "cached binary";
+    if (q->counts.n_modules)
+        parts[n++] = modules;
+    snprintf(q->origin, sizeof q->origin, "%s", parts[0]);
+    for (size_t i = 1; i < n; i++)
+        snprintf(q->origin + strlen(q->origin), sizeof q->origin - strlen(q->origin), " and %s",
+                 parts[i]);
+    return q->origin;
+}
+
+bool cld_queue_lists(const struct cld_queue *q)
+{
+    return q->list;
 }
 
 const char *cld_queue_cache_dir(const struct cld_queue *q)

@@ -562,7 +562,8 @@ static void summarise(const struct trainer *t, const char *balance, double begun
 {
     size_t n_programs = 0;
     for (size_t i = 0; i < n_workers(t); i++)
-        n_programs += t->ends[i].counts.n_builds + t->ends[i].counts.n_cached;
+        n_programs += t->ends[i].counts.n_builds + t->ends[i].counts.n_cached +
+                      t->ends[i].counts.n_modules;
     cld_info("%lld steps, %lld context tokens, %lld supervised; %.1f s; all %zu programs built and "
              "all buffers created before the first step; checkpoint %s/step-%lld",
              (long long)t->state.step, (long long)t->state.n_context_tokens,

@@ -85,13 +85,18 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     w->cfg = cfg;
     w->device = *device;
     w->given_features = options->given_features;
+    cld_overrides_of(cfg, &w->overrides);
     w->no_drafter = options->no_drafter;
     w->reads = options->reads;
     w->budget_bytes =
         options->budget_bytes ? options->budget_bytes : cld_worker_budget_bytes(cfg, device);
     w->max_buffer_bytes = cld_worker_max_buffer_bytes(cfg, device);
     struct cld_queue_options queue = {
-        .name = options->name, .budget_bytes = w->budget_bytes, .profile = options->profile};
+        .name = options->name,
+        .budget_bytes = w->budget_bytes,
+        .profile = options->profile,
+        .programs = cld_overrides_programs(cfg, &w->overrides),
+        .list = options->list};
     struct cld_target_options target = {.storage = cfg->runtime.precision,
                                         .attention = cfg->attention.backend,
                                         .n_tokens = n_tokens,
@@ -146,6 +151,8 @@ enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *e
 enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
+    if (!cld_queue_lists(w->q) && (s = cld_overrides_check(&w->overrides, w->cfg, &w->device, err)))
+        return s;
     if ((s = cld_plan_create(w->plan, w->q, err)) ||
         (!w->no_drafter && (s = cld_drafter_prepare(&w->drafter, err))))
         return s;
@@ -360,7 +367,8 @@ enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
         if (!(s = made_up_batch(w, shrink, &b, &smallest, err)))
             s = warm_batch(w, &b, err);
     if (s || (train && (s = warm_optimizer(w, err))) ||
-        (!w->no_drafter && (s = cld_drafter_check_tiles(&w->drafter, err))) ||
+        (!w->no_drafter && !cld_queue_lists(w->q) &&
+         (s = cld_drafter_check_tiles(&w->drafter, err))) ||
         (s = cld_queue_finish(w->q, err)))
         goto done;
     cld_queue_seal(w->q);

@@ -6,6 +6,7 @@
 #ifndef CLD_WORKER_H
 #define CLD_WORKER_H
 
+#include "overrides.h"
 #include "setup.h"
 #include "target.h"
 #include "transfer.h"
@@ -23,6 +24,7 @@ struct cld_worker_options {
     size_t shard, n_shards; /* of the optimizer state, as in struct cld_drafter_options */
     size_t n_remote;        /* of the n_shards drafters, those on other machines */
     size_t budget_bytes;    /* 0: cld_worker_budget_bytes */
+    struct cld_variants *list; /* not NULL: kernel variants are noted, none is built (queue.h) */
 };
 
 #define CLD_MAX_SLOTS 16
@@ -41,6 +43,7 @@ struct cld_worker {
     struct cld_plan *plan;
     struct cld_target target;
     struct cld_drafter drafter;
+    struct cld_overrides overrides;
     bool given_features, no_drafter, reads;
     struct cld_drafter_limits limits;
     size_t budget_bytes, max_buffer_bytes;
