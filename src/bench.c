@@ -127,7 +127,11 @@ enum cld_status cld_bench_point(const struct cld_bench *b, struct cld_error *err
     enum cld_status s = run_operations(b, err);
     if (!s && asks_for(b->cfg, CLD_BENCH_TARGET))
         s = cld_bench_target(b, err);
-    return s || !asks_for(b->cfg, CLD_BENCH_STEP) ? s : cld_bench_step(b, err);
+    if (!s && asks_for(b->cfg, CLD_BENCH_STEP))
+        s = cld_bench_step(b, err);
+    if (!s && asks_for(b->cfg, CLD_BENCH_PIPELINE))
+        s = cld_bench_pipeline(b, err);
+    return s;
 }
 
 enum cld_status cld_bench_run(const struct cld_config *cfg, const char *device,
@@ -155,7 +159,8 @@ enum cld_status cld_bench_run(const struct cld_config *cfg, const char *device,
                     (s = cld_feed_mask_token(feed, &mask_token, err)) ||
                     (s = cld_setup_read(cfg, mask_token, &setup, err))))
         goto done;
-    if (asks_for(cfg, CLD_BENCH_STEP)) {
+    b.devices = devices;
+    if (asks_for(cfg, CLD_BENCH_STEP) || asks_for(cfg, CLD_BENCH_PIPELINE)) {
         if ((s = cld_feed_load(feed, setup.target.vocab, true, err)))
             goto done;
         b.feed = feed;

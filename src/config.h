@@ -45,7 +45,8 @@ enum cld_bench_what {
     CLD_BENCH_LOSS,
     CLD_BENCH_ELEMENTWISE,
     CLD_BENCH_TARGET,
-    CLD_BENCH_STEP
+    CLD_BENCH_STEP,
+    CLD_BENCH_PIPELINE
 };
 
 /* Lists are owned by the configuration. */
@@ -167,6 +168,7 @@ struct cld_config {
         struct cld_shape_list shapes;
         struct cld_enum_list gemm;    /* enum cld_gemm_backend */
         struct cld_enum_list storage; /* CLD_F32, CLD_BF16; n == 0: runtime.precision */
+        bool target; /* pipelines have one */
         size_t repeats, warmup;
         double least_ms;
     } bench;
@@ -197,6 +199,11 @@ enum cld_status cld_config_text(const struct cld_config *cfg, char **out, struct
 /* May a run that began with `old` go on with `now`? CLD_E_USAGE names the first key that may not
  * change, with both values. */
 enum cld_status cld_config_resume_diff(const struct cld_config *old, const struct cld_config *now,
+                                       struct cld_error *err);
+
+/* What processes on several machines must have in common: every value but those of [devices],
+ * [memory], [log] and paths. *out is freed with free(). */
+enum cld_status cld_config_shared_text(const struct cld_config *cfg, char **out,
                                        struct cld_error *err);
 
 /* Where the value of "section.key" comes from: "default", "FILE:LINE" or "--set". Writes to `to`

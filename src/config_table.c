@@ -232,10 +232,12 @@ const struct cld_config_key cld_config_keys[] = {
 
     {SIZE(eval, rows), .default_text = "0", .min = 0, .max = MANY, .unit = "rows", FREE,
      .help = "Held-out rows that an evaluation uses, from the first; 0: all."},
-    {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 6,
-     .names = NAMES{"gemm", "attention", "loss", "elementwise", "target", "step", NULL}, FREE,
-     .help = "What to measure: operations by themselves, the target's forward pass, or whole "
-             "training steps. All but gemm have the shapes of the configured models and micro-batch."},
+    {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 7,
+     .names = NAMES{"gemm", "attention", "loss", "elementwise", "target", "step", "pipeline", NULL},
+     FREE,
+     .help = "What to measure: operations by themselves, the target's forward pass, whole training "
+             "steps of one worker, or steps of all workers of [devices] beside these. All but gemm "
+             "have the shapes of the configured models and micro-batch."},
     {SHAPES(bench, shapes), .default_text = "512x512x512,1024x1024x1024", .min = 1, .max = 1 << 20,
      .min_n = 1, .max_n = 32, FREE,
      .help = "MxNxK of the matrix products that gemm measures: C of M rows and N columns, sums over "
@@ -249,6 +251,9 @@ const struct cld_config_key cld_config_keys[] = {
      .names = NAMES{"fp32", "bf16", NULL}, FREE,
      .help = "Storage in which operations are measured. runtime: that of runtime.precision, which "
              "whole steps always have."},
+    {BOOL(bench, target), .default_text = "yes", FREE,
+     .help = "Whether pipeline measures steps with the target at work. no: features are made up "
+             "once, and nobody is named in devices.targets."},
     {SIZE(bench, repeats), .default_text = "5", .min = 1, .max = 10000, FREE,
      .help = "Measured runs; the median is reported."},
     {SIZE(bench, warmup), .default_text = "1", .min = 1, .max = 10000, FREE,

@@ -29,6 +29,7 @@ const char *cld_feed_tokenizer_hash(const struct cld_feed *f);
  * that is asked for has no usable row. */
 enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, struct cld_error *err);
 
+size_t cld_feed_n_train(const struct cld_feed *f);
 size_t cld_feed_n_heldout(const struct cld_feed *f);
 
 /* The documents of optimizer step `step` (from 0), with anchors; `tag` counts rows of the step. The

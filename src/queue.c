@@ -43,6 +43,33 @@ static enum cld_status make_part(struct cld_queue *q, struct cld_error *err)
     return CLD_OK;
 }
 
+static enum cld_status make_queue(struct cld_queue *q, cl_command_queue_properties properties,
+                                  cl_command_queue *out, struct cld_error *err)
+{
+    int code = CL_SUCCESS;
+    /* The 1.2 entry point: every implementation has it. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    *out = clCreateCommandQueue(q->context, q->id, properties, &code);
+#pragma GCC diagnostic pop
+    return code == CL_SUCCESS
+               ? CLD_OK
+               : cld_cl_fail(err, code, "cannot make a command queue on %s", q->device.name);
+}
+
+/* Waits for all that was enqueued on any of them. */
+static int finish_all(struct cld_queue *q)
+{
+    const cl_command_queue all[] = {q->queue, q->to_host, q->to_device};
+    int code = CL_SUCCESS;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i]) {
+            int this_one = clFinish(all[i]);
+            code = code == CL_SUCCESS ? this_one : code;
+        }
+    return code;
+}
+
 enum cld_status cld_queue_open(const struct cld_device_info *device,
                                const struct cld_queue_options *options, struct cld_queue **out,
                                struct cld_error *err)
@@ -76,16 +103,10 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
         s = cld_cl_fail(err, code, "cannot make a context on %s", device->name);
         goto done;
     }
-    /* The 1.2 entry point: every implementation has it. */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    q->queue = clCreateCommandQueue(q->context, q->id,
-                                    q->profile ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
-#pragma GCC diagnostic pop
-    if (code != CL_SUCCESS) {
-        s = cld_cl_fail(err, code, "cannot make a command queue on %s", device->name);
+    const cl_command_queue_properties timed = q->profile ? CL_QUEUE_PROFILING_ENABLE : 0;
+    if ((s = make_queue(q, timed, &q->queue, err)) || (s = make_queue(q, 0, &q->to_host, err)) ||
+        (s = make_queue(q, 0, &q->to_device, err)))
         goto done;
-    }
     if (options->cache_dir && !(q->cache_dir = cld_format("%s", options->cache_dir))) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no memory for a queue");
         goto done;
@@ -102,8 +123,7 @@ void cld_queue_close(struct cld_queue *q)
     if (!q)
         return;
     cld_queue_check_owner(q, "cld_queue_close");
-    if (q->queue)
-        clFinish(q->queue);
+    finish_all(q);
     cld_queue_times_reset(q);
     free(q->events);
     while (q->buffers)
@@ -112,8 +132,10 @@ void cld_queue_close(struct cld_queue *q)
     cld_cache_close(q->cache);
     cld_modules_close(q->modules);
     free(q->cache_dir);
-    if (q->queue)
-        clReleaseCommandQueue(q->queue);
+    const cl_command_queue all[] = {q->queue, q->to_host, q->to_device};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i])
+            clReleaseCommandQueue(all[i]);
     if (q->context)
         clReleaseContext(q->context);
     if (q->is_part)
@@ -139,7 +161,7 @@ bool cld_queue_has_ptx(const struct cld_queue *q)
 enum cld_status cld_queue_finish(struct cld_queue *q, struct cld_error *err)
 {
     cld_queue_check_owner(q, "cld_queue_finish");
-    int code = clFinish(q->queue);
+    int code = finish_all(q);
     return code == CL_SUCCESS ? CLD_OK : cld_cl_fail(err, code, "%s: the device failed", q->name);
 }
 

@@ -1,5 +1,5 @@
 /* queue.h - one worker's OpenCL world: a context, an in-order queue, the kernels built for it and
- * the ledger of its buffers.
+ * the ledger of its buffers. (Two more queues of the context copy beside the kernels: transfer.h.)
  *
  * Thread: the thread that opens a queue owns it, and everything made from it (buffers, kernels),
  * and no other thread may touch them. Debug builds check each call and abort with both thread

@@ -1,4 +1,4 @@
-/* queue_private.h - what queue.c, memory.c, program.c and clblast.c share; nobody else. */
+/* queue_private.h - what queue.c, memory.c, transfer.c, program.c and clblast.c share; nobody else. */
 #ifndef CLD_QUEUE_PRIVATE_H
 #define CLD_QUEUE_PRIVATE_H
 
@@ -48,6 +48,7 @@ struct cld_queue {
     bool is_part;
     cl_context context;
     cl_command_queue queue;
+    cl_command_queue to_host, to_device; /* of copies beside the kernels (transfer.c) */
     pthread_t owner;
     const char *owner_name;
     bool sealed, profile, has_ptx;
