@@ -90,23 +90,33 @@ static enum cld_status rewrite_ir(const char *path, char **kernels, struct cld_e
     return s;
 }
 
+static enum cld_status write_builtins(const char *path, struct cld_error *err)
+{
+    char *text = cld_nvptx_builtins();
+    enum cld_status s = text ? cld_file_write(path, text, strlen(text), err)
+                             : cld_fail(err, CLD_E_MEMORY, "", "no host memory for built-in functions");
+    free(text);
+    return s;
+}
+
 /* Bitcode of SPIR in `bitcode` to PTX in `to`, with temporary files beside it. */
 static enum cld_status compile_ptx(const char *bitcode, const char *to, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     char *ir = cld_format("%s.tmp.ll", to), *linked = cld_format("%s.tmp.linked.bc", to);
-    char *optimised = cld_format("%s.tmp.opt.bc", to), *kernels = NULL, *keep = NULL;
-    if (!ir || !linked || !optimised) {
+    char *optimised = cld_format("%s.tmp.opt.bc", to), *builtins = cld_format("%s.tmp.clc.ll", to);
+    char *kernels = NULL, *keep = NULL;
+    if (!ir || !linked || !optimised || !builtins) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
         goto done;
     }
     if ((s = RUN(ptx_hint, err, "llvm-dis-15", bitcode, "-o", ir)) ||
-        (s = rewrite_ir(ir, &kernels, err)) ||
+        (s = rewrite_ir(ir, &kernels, err)) || (s = write_builtins(builtins, err)) ||
         /* libclc 15 has opaque pointers, the translator writes typed ones: reading its text makes them
          * opaque, reading its bitcode would not. */
         (s = RUN(ptx_hint, err, "llvm-as-15", "-opaque-pointers", ir, "-o", optimised)) ||
-        (s = RUN(ptx_hint, err, "llvm-link-15", "-opaque-pointers", "--only-needed", optimised, libclc,
-                 "-o", linked)))
+        (s = RUN(ptx_hint, err, "llvm-link-15", "-opaque-pointers", "--only-needed", optimised, builtins,
+                 libclc, "-o", linked)))
         goto done;
     if (!(keep = cld_format("--internalize-public-api-list=%s", kernels))) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory");
@@ -123,9 +133,12 @@ done:
         unlink(linked);
     if (optimised)
         unlink(optimised);
+    if (builtins)
+        unlink(builtins);
     free(ir);
     free(linked);
     free(optimised);
+    free(builtins);
     free(kernels);
     free(keep);
     return s;

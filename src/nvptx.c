@@ -25,11 +25,54 @@ static const struct {
     {"target triple", "target triple = \"nvptx64-nvidia-nvcl\""},
 };
 
+/* log2(e) as a float, and the device's power of two. */
+static const char native_exp[] = "declare float @llvm.nvvm.ex2.approx.f(float)\n"
+                                 "define float @_Z10native_expf(float %x) alwaysinline {\n"
+                                 "  %y = fmul float %x, 0x3FF7154760000000\n"
+                                 "  %r = call float @llvm.nvvm.ex2.approx.f(float %y)\n"
+                                 "  ret float %r\n}\n";
+
 static const char *line_for(const char *line)
 {
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (!strncmp(line, lines[i].begin, strlen(lines[i].begin)))
             return lines[i].line;
+    return NULL;
+}
+
+/* The same for a vector of n, by its elements. */
+static void put_vector_exp(FILE *to, int n)
+{
+    fprintf(to, "define <%d x float> @_Z10native_expDv%d_f(<%d x float> %%x) alwaysinline {\n", n, n,
+            n);
+    for (int i = 0; i < n; i++) {
+        fprintf(to, "  %%x%d = extractelement <%d x float> %%x, i32 %d\n", i, n, i);
+        fprintf(to, "  %%r%d = call float @_Z10native_expf(float %%x%d)\n", i, i);
+        fprintf(to, "  %%v%d = insertelement <%d x float> ", i, n);
+        if (i)
+            fprintf(to, "%%v%d", i - 1);
+        else
+            fputs("undef", to);
+        fprintf(to, ", float %%r%d, i32 %d\n", i, i);
+    }
+    fprintf(to, "  ret <%d x float> %%v%d\n}\n", n, n - 1);
+}
+
+char *cld_nvptx_builtins(void)
+{
+    char *text = NULL;
+    size_t n_bytes = 0;
+    FILE *to = open_memstream(&text, &n_bytes);
+    if (!to)
+        return NULL;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        fprintf(to, "%s\n", lines[i].line);
+    fputs(native_exp, to);
+    for (int n = 2; n <= 16; n *= 2)
+        put_vector_exp(to, n);
+    if (!fclose(to))
+        return text;
+    free(text);
     return NULL;
 }
 

@@ -12,4 +12,8 @@
 enum cld_status cld_nvptx_from_spir(const char *text, char **out, char **kernels,
                                     struct cld_error *err);
 
+/* Text of a module with built-in functions that libclc has in a form llc cannot compile: native_exp.
+ * To be linked before libclc. NULL: no memory; freed with free(). */
+char *cld_nvptx_builtins(void);
+
 #endif

@@ -362,6 +362,10 @@ static void spir_becomes_nvptx(void **state)
     assert_string_equal(kernels, "first,second");
     free(out);
     free(kernels);
+    char *builtins = cld_nvptx_builtins();
+    assert_non_null(strstr(builtins, "define float @_Z10native_expf(float %x)"));
+    assert_non_null(strstr(builtins, "define <16 x float> @_Z10native_expDv16_f(<16 x float> %x)"));
+    free(builtins);
     assert_int_equal(cld_nvptx_from_spir("declare void @f()\n", &out, &kernels, &err), CLD_E_INPUT);
     assert_null(out);
 }

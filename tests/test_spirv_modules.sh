@@ -74,6 +74,20 @@ expect 'a module that computes something else' 0 'made now' \
 expect 'fails the checks of the operation' 1 'fails [1-9][0-9]* of [0-9]+ checks of the operation' \
     train "${own[@]}" --set "runtime.override.rmsnorm=$(echo "$scratch"/wrong/*.spv)"
 
+# --- the form for NVIDIA's driver ---
+
+if command -v llc-15 llvm-link-15 opt-15 >/dev/null && [[ -e /usr/lib/clc/nvptx64--nvidiacl.bc ]]; then
+    cat >"$scratch/gpu.txt" <<'END'
+swiglu.cl -cl-std=CL1.2 -w -DCLD_CPU=0 -DG=bf16 -DU=bf16 -DY=bf16 -DLOCAL=256 -DALIGNED=1
+END
+    expect 'PTX is made' 0 '1 of them made now, with PTX' \
+        spirv --variants "$scratch/gpu.txt" --out "$scratch/gpu" --ptx
+    check 'with the kernels' grep -q '^.*\.entry swiglu_forward(' "$scratch"/gpu/*.ptx
+    check 'that need nothing from outside' bash -c "! grep -q '^\.extern' '$scratch'/gpu/*.ptx"
+else
+    echo 'skipped: there are no tools for PTX'
+fi
+
 # --- refused ---
 
 expect 'a variant without module is named' 3 '[a-z_]+\.cl -cl-std=CL1\.2 .*has no module of this variant' \
