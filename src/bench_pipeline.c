@@ -41,6 +41,7 @@ static enum cld_status open_runner(struct runner *t, const struct cld_bench *b,
     /* Jobs for one step more: no evaluation comes, and targets work ahead to the end. */
     t->cfg.train.steps = b->cfg->bench.warmup + b->cfg->bench.repeats + 1;
     t->cfg.train.evaluate_every = 0;
+    t->cfg.features.mode = CLD_FEATURES_ONLINE;
     if ((s = cld_crew_make(&t->crew, &t->cfg, b->devices, err)) ||
         (s = leave_target_out(t, err)) ||
         (s = cld_machines_join(&t->machines, NULL, t->crew.n_drafters, &t->cfg, err)) ||
