@@ -138,9 +138,8 @@ enum cld_status cld_bench_pipeline(const struct cld_bench *b, struct cld_error *
         goto done;
     }
     if ((s = measure(b, ms, &together_ms, &cpu_ms, err)) ||
-        (s = cld_bench_one_worker(b, ms, &alone_cpu_ms, err)))
+        (s = cld_bench_one_worker(b, &alone, &alone_cpu_ms, err)))
         goto done;
-    cld_bench_step_record(b, "pipeline", "one worker, no threads", ms, n, 0, &alone);
     cld_info("a step of the pipeline takes %.3f ms, one worker's %.3f ms (%+.1f%%); in processor time "
              "%.3f and %.3f ms (%+.1f%%)",
              together_ms, alone.median_ms, 100 * (together_ms / alone.median_ms - 1), cpu_ms,

@@ -100,7 +100,8 @@ together 'the same rows in another order' 3 'machine 1 has other rows than machi
     -n 1 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/order" : \
     -n 1 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/order" \
     --set "data.train=$scratch/rows.jsonl"
-together 'a machine on which it does not fit' 5 'machine 1: .*GiB' \
+# mpirun ends whoever is slower with his last words, so the others' may be missing.
+together 'a machine on which it does not fit' 5 'needs 0\.[0-9]+ GiB' \
     -n 1 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/small" : \
     -n 1 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/small" --set memory.limit_gib=0.001
 together 'rows that cannot be split' 2 '6 parts for 4 drafters on 2 machines' \
@@ -164,7 +165,7 @@ mv "$full/checkpoints" "$full/kept"
 touch "$full/checkpoints"
 ended
 check 'one that cannot write ends all with 7' test "$code" = 7
-check 'and says so' grep -q 'machine 0: ' "$full.out"
+check 'and says so' grep -q '^cldraft: .*checkpoints' "$full.out"
 
 killed=$scratch/killed
 begin "$killed"
