@@ -99,9 +99,9 @@ const struct cld_command cld_commands[] = {
     [CLD_CMD_BENCH] = {"bench", "CONFIG", 1, 1, "measure operations and training steps",
                        "Section [bench] of the configuration says what.", {&format, &device, &set}},
     [CLD_CMD_SPIRV] = {"spirv", "[CONFIG...]", 0, ANY, "make SPIR-V modules of kernels",
-                       "Finds the kernel variants that training runs of the configurations ask for, with the "
-                       "kernels for CPUs and those for GPUs, and compiles each. Reads the target; computes "
-                       "nothing.",
+                       "Finds the kernel variants that training runs of the configurations ask "
+                       "for, with the kernels for CPUs and those for GPUs, and compiles each. "
+                       "Reads the target; computes nothing.",
                        {&checks, &op, &family, &variants, &out, &ptx, &set}},
     [CLD_CMD_HELP] = {"help", "[TOPIC]", 0, 1, "explain a topic",
                       "Topics: config (all keys of the configuration), commands, exit-codes, or "

@@ -69,11 +69,13 @@ static enum cld_status list_checks(const struct cld_args *a, const struct cld_de
     struct cld_device_info device;
     size_t n_passed = 0, n_failed = 0;
     enum cld_status s = cld_devices_pick(devices, NULL, &device, err);
-    return s ? s : cld_check_device(&device, &(struct cld_check_options){.op = cld_args_value(a, "op"),
-                                                                .seed = 1,
-                                                                .family = cld_cmd_family(a),
-                                                                .list = list},
-                                    &n_passed, &n_failed, err);
+    return s ? s
+             : cld_check_device(&device,
+                                &(struct cld_check_options){.op = cld_args_value(a, "op"),
+                                                            .seed = 1,
+                                                            .family = cld_cmd_family(a),
+                                                            .list = list},
+                                &n_passed, &n_failed, err);
 }
 
 static enum cld_status collect(const struct cld_args *a, struct cld_variants *list,

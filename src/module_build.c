@@ -26,17 +26,27 @@ static const char ptx_cpu[] = "-mcpu=sm_80", ptx_version[] = "-mattr=+ptx70";
 
 enum { MAX_ARGUMENTS = 64 };
 
-#define RUN(hint_text, err, ...) cld_tool_run((const char *const[]){__VA_ARGS__, NULL}, hint_text, err)
+#define RUN(hint_text, err, ...)                                                                   \
+    cld_tool_run((const char *const[]){__VA_ARGS__, NULL}, hint_text, err)
 
 /* --- one module ------------------------------------------------------------------------------- */
 
 /* clang with the options of a variant, which are separated by blanks. Its passes are left out: they
- * make instructions that SPIR-V lacks (freeze), and every consumer of a module optimises it anyway. */
+ * make instructions that SPIR-V lacks (freeze), and every consumer of a module optimises it anyway.
+ */
 static enum cld_status run_clang(const char *options, const char *source, const char *to,
                                  struct cld_error *err)
 {
-    static const char *const fixed[] = {"clang-15", "-x", "cl", "-target", "spir64-unknown-unknown",
-                                        "-O1", "-Xclang", "-disable-llvm-passes", "-emit-llvm", "-c"};
+    static const char *const fixed[] = {"clang-15",
+                                        "-x",
+                                        "cl",
+                                        "-target",
+                                        "spir64-unknown-unknown",
+                                        "-O1",
+                                        "-Xclang",
+                                        "-disable-llvm-passes",
+                                        "-emit-llvm",
+                                        "-c"};
     const char *argv[MAX_ARGUMENTS];
     size_t n = sizeof fixed / sizeof *fixed;
     char *copy = strdup(options), *rest = copy;
@@ -48,8 +58,8 @@ static enum cld_status run_clang(const char *options, const char *source, const 
     argv[n++] = "-o";
     argv[n++] = to;
     argv[n] = NULL;
-    enum cld_status s = copy ? cld_tool_run(argv, hint, err)
-                             : cld_fail(err, CLD_E_MEMORY, "", "no host memory");
+    enum cld_status s =
+        copy ? cld_tool_run(argv, hint, err) : cld_fail(err, CLD_E_MEMORY, "", "no host memory");
     free(copy);
     return s;
 }
@@ -63,7 +73,8 @@ static enum cld_status compile(const char *base, const char *options, struct cld
     if (!source || !bitcode || !raw || !module)
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
     else if (!(s = run_clang(options, source, bitcode, err)) &&
-             /* Left alone it writes version 1.4 for some modules, which no OpenCL 1.2 or 2 takes. */
+             /* Left alone it writes version 1.4 for some modules, which no OpenCL 1.2 or 2 takes.
+              */
              !(s = RUN(hint, err, "llvm-spirv-15", "--spirv-max-version=1.0", bitcode, "-o", raw)))
         s = RUN(hint, err, "spirv-opt", "--strip-debug", "--target-env=opencl1.2", raw, "-o",
                 module);
@@ -93,8 +104,9 @@ static enum cld_status rewrite_ir(const char *path, char **kernels, struct cld_e
 static enum cld_status write_builtins(const char *path, struct cld_error *err)
 {
     char *text = cld_nvptx_builtins();
-    enum cld_status s = text ? cld_file_write(path, text, strlen(text), err)
-                             : cld_fail(err, CLD_E_MEMORY, "", "no host memory for built-in functions");
+    enum cld_status s =
+        text ? cld_file_write(path, text, strlen(text), err)
+             : cld_fail(err, CLD_E_MEMORY, "", "no host memory for built-in functions");
     free(text);
     return s;
 }
@@ -112,11 +124,11 @@ static enum cld_status compile_ptx(const char *bitcode, const char *to, struct c
     }
     if ((s = RUN(ptx_hint, err, "llvm-dis-15", bitcode, "-o", ir)) ||
         (s = rewrite_ir(ir, &kernels, err)) || (s = write_builtins(builtins, err)) ||
-        /* libclc 15 has opaque pointers, the translator writes typed ones: reading its text makes them
-         * opaque, reading its bitcode would not. */
+        /* libclc 15 has opaque pointers, the translator writes typed ones: reading its text makes
+         * them opaque, reading its bitcode would not. */
         (s = RUN(ptx_hint, err, "llvm-as-15", "-opaque-pointers", ir, "-o", optimised)) ||
-        (s = RUN(ptx_hint, err, "llvm-link-15", "-opaque-pointers", "--only-needed", optimised, builtins,
-                 libclc, "-o", linked)))
+        (s = RUN(ptx_hint, err, "llvm-link-15", "-opaque-pointers", "--only-needed", optimised,
+                 builtins, libclc, "-o", linked)))
         goto done;
     if (!(keep = cld_format("--internalize-public-api-list=%s", kernels))) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory");
@@ -144,14 +156,14 @@ done:
     return s;
 }
 
-enum cld_status cld_module_translate(const char *spv_path, enum cld_module_form form, const char *to,
-                                     struct cld_error *err)
+enum cld_status cld_module_translate(const char *spv_path, enum cld_module_form form,
+                                     const char *to, struct cld_error *err)
 {
     char *bitcode = form == CLD_MODULE_PTX ? cld_format("%s.tmp.bc", to) : cld_format("%s", to);
     if (!bitcode)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
-    enum cld_status s = RUN(hint, err, "llvm-spirv-15", "-r", "--spirv-target-env=CL1.2", spv_path,
-                            "-o", bitcode);
+    enum cld_status s =
+        RUN(hint, err, "llvm-spirv-15", "-r", "--spirv-target-env=CL1.2", spv_path, "-o", bitcode);
     if (!s && form == CLD_MODULE_PTX)
         s = compile_ptx(bitcode, to, err);
     if (form == CLD_MODULE_PTX)
@@ -321,9 +333,8 @@ static void remove_others(const struct directory *d)
     const char *key;
     json_t *entry;
     void *next;
-    json_object_foreach_safe (d->modules, next, key, entry)
-        if (!json_object_get(d->wanted, key))
-            json_object_del(d->modules, key);
+    json_object_foreach_safe(d->modules, next, key, entry) if (!json_object_get(d->wanted, key))
+        json_object_del(d->modules, key);
     if (cld_dir_list(d->path, &names, &n, &ignored))
         return;
     for (size_t i = 0; i < n; i++) {

@@ -63,7 +63,8 @@ enum cld_status cld_modules_open(const char *dir, struct cld_modules **out, stru
         goto done;
     }
     if (!cld_file_exists(path)) {
-        s = cld_fail(err, CLD_E_INPUT, hint, "there are no SPIR-V modules: %s does not exist", path);
+        s = cld_fail(err, CLD_E_INPUT, hint, "there are no SPIR-V modules: %s does not exist",
+                     path);
         goto done;
     }
     if ((s = cld_json_load(path, &m->root, err)))

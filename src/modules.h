@@ -1,9 +1,9 @@
 /* modules.h - the kernel variants that exist as SPIR-V modules: a directory with a manifest.
  *
- * `cldraft spirv` makes it (module_build.h). One module is one variant: a kernel file with includes,
- * compiled with one set of options; its key is the hash of both. Besides the module there may be the
- * forms of it that devices without SPIR-V take. A file counts only with the hash that the manifest
- * has of it.
+ * `cldraft spirv` makes it (module_build.h). One module is one variant: a kernel file with
+ * includes, compiled with one set of options; its key is the hash of both. Besides the module there
+ * may be the forms of it that devices without SPIR-V take. A file counts only with the hash that
+ * the manifest has of it.
  *
  * Files of DIR: manifest.json, KEY.spv, KEY.bc, KEY.ptx. A handle is read-only; any thread. */
 #ifndef CLD_MODULES_H

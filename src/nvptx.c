@@ -11,17 +11,17 @@
 static const struct {
     const char *from, *to;
 } words[] = {
-    {"spir_kernel", "ptx_kernel"},     {"spir_func ", ""},
-    {"addrspace(4)", "addrspace(0)"},  {"addrspace(2)", "addrspace(4)"},
-    {"PU3AS2", "PU3AS4"}, /* in the mangled names of built-in functions */
+    {"spir_kernel", "ptx_kernel"},    {"spir_func ", ""},   {"addrspace(4)", "addrspace(0)"},
+    {"addrspace(2)", "addrspace(4)"}, {"PU3AS2", "PU3AS4"}, /* in the mangled names of built-in
+                                                               functions */
 };
 
-/* Lines that are replaced as a whole. "nvcl" makes llc write kernels as OpenCL's driver wants them. */
+/* Lines that are replaced as a whole. "nvcl" makes llc write kernels as OpenCL's driver wants them.
+ */
 static const struct {
     const char *begin, *line;
 } lines[] = {
-    {"target datalayout",
-     "target datalayout = \"e-i64:64-i128:128-v16:16-v32:32-n16:32:64\""},
+    {"target datalayout", "target datalayout = \"e-i64:64-i128:128-v16:16-v32:32-n16:32:64\""},
     {"target triple", "target triple = \"nvptx64-nvidia-nvcl\""},
 };
 
@@ -43,8 +43,8 @@ static const char *line_for(const char *line)
 /* The same for a vector of n, by its elements. */
 static void put_vector_exp(FILE *to, int n)
 {
-    fprintf(to, "define <%d x float> @_Z10native_expDv%d_f(<%d x float> %%x) alwaysinline {\n", n, n,
-            n);
+    fprintf(to, "define <%d x float> @_Z10native_expDv%d_f(<%d x float> %%x) alwaysinline {\n", n,
+            n, n);
     for (int i = 0; i < n; i++) {
         fprintf(to, "  %%x%d = extractelement <%d x float> %%x, i32 %d\n", i, n, i);
         fprintf(to, "  %%r%d = call float @_Z10native_expf(float %%x%d)\n", i, i);

@@ -5,7 +5,10 @@
 
 void cld_overrides_of(const struct cld_config *cfg, struct cld_overrides *out)
 {
-#define ROW(op) {#op, #op ".cl", cfg->runtime.override.op}
+#define ROW(op)                                                                                    \
+    {                                                                                              \
+#op, #op ".cl", cfg->runtime.override.op                                                   \
+    }
     const struct {
         const char *operation, *file, *path;
     } rows[CLD_MAX_OVERRIDES] = {ROW(rmsnorm), ROW(qknorm_rope),   ROW(swiglu),
@@ -34,11 +37,11 @@ enum cld_status cld_overrides_check(const struct cld_overrides *o, const struct 
 {
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < o->n && !s; i++) {
-        struct cld_check_options options = {.op = o->operation[i],
-                                            .seed = 1,
-                                            .programs = cld_overrides_programs(cfg, o),
-                                            .family = device->class == CLD_CLASS_CPU ? CLD_FAMILY_CPU
-                                                                                  : CLD_FAMILY_GPU};
+        struct cld_check_options options = {
+            .op = o->operation[i],
+            .seed = 1,
+            .programs = cld_overrides_programs(cfg, o),
+            .family = device->class == CLD_CLASS_CPU ? CLD_FAMILY_CPU : CLD_FAMILY_GPU};
         size_t n_passed = 0, n_failed = 0;
         options.skip[cfg->runtime.precision == CLD_F32 ? CLD_BF16 : CLD_F32] = true;
         if ((s = cld_check_device(device, &options, &n_passed, &n_failed, err)))

@@ -1,9 +1,9 @@
 /* program_module.c - SPIR-V modules on their way to a device.
  *
- * A device takes a module as it is (IL), or its LLVM bitcode (cl_khr_spir), or, NVIDIA's driver, PTX
- * that was made of it. Whatever the route, the module itself is validated first and must hold the
- * kernel, with the arguments that the manifest has; the translated forms belong to it by the hashes
- * of the manifest. */
+ * A device takes a module as it is (IL), or its LLVM bitcode (cl_khr_spir), or, NVIDIA's driver,
+ * PTX that was made of it. Whatever the route, the module itself is validated first and must hold
+ * the kernel, with the arguments that the manifest has; the translated forms belong to it by the
+ * hashes of the manifest. */
 #include "queue_private.h"
 
 #include <stdio.h>
@@ -51,9 +51,11 @@ static enum cld_status need_route(const struct cld_queue *q, enum cld_module_for
 {
     if (find_route(&q->device, form))
         return CLD_OK;
-    return cld_fail(err, CLD_E_DEVICE, "set runtime.program = source",
-                    "%s: %s takes no SPIR-V module: it has no IL version, no cl_khr_spir, and is not "
-                    "NVIDIA's", q->name, q->device.name);
+    return cld_fail(
+        err, CLD_E_DEVICE, "set runtime.program = source",
+        "%s: %s takes no SPIR-V module: it has no IL version, no cl_khr_spir, and is not "
+        "NVIDIA's",
+        q->name, q->device.name);
 }
 
 /* What of a valid module the device lacks. */
@@ -88,8 +90,8 @@ static enum cld_status check_module(const struct cld_queue *q, const char *bytes
         s = cld_fail(err, CLD_E_INPUT, "", "%s has no kernel %s among its %zu (first: %s)", what,
                      kernel, m.n_kernels, m.kernels[0].name);
     else if (arguments && strcmp(k->arguments, arguments))
-        s = cld_fail(err, CLD_E_INPUT, "", "%s: kernel %s takes (%.160s), not (%.160s)", what, kernel,
-                     k->arguments, arguments);
+        s = cld_fail(err, CLD_E_INPUT, "", "%s: kernel %s takes (%.160s), not (%.160s)", what,
+                     kernel, k->arguments, arguments);
 done:
     cld_spirv_free(&m);
     return s;
@@ -104,8 +106,8 @@ static cl_program create_with_il(const struct cld_queue *q, const char *bytes, s
     if (major > 2 || (major == 2 && minor >= 1))
         return clCreateProgramWithIL(q->context, bytes, n_bytes, code);
     cl_program(CL_API_CALL * create)(cl_context, const void *, size_t, cl_int *);
-    void *at = clGetExtensionFunctionAddressForPlatform(q->device.cl_platform,
-                                                        "clCreateProgramWithILKHR");
+    void *at =
+        clGetExtensionFunctionAddressForPlatform(q->device.cl_platform, "clCreateProgramWithILKHR");
     *code = CL_INVALID_OPERATION;
     if (!at)
         return NULL;
@@ -119,11 +121,11 @@ static enum cld_status create(struct cld_queue *q, enum cld_module_form form, co
 {
     enum cld_status s = CLD_OK;
     int code = CL_SUCCESS;
-    cl_program p = form == CLD_MODULE_SPIRV
-                       ? create_with_il(q, bytes, n_bytes, &code)
-                       : clCreateProgramWithBinary(q->context, 1, &q->id, &n_bytes,
-                                                   (const unsigned char **)(uintptr_t)&bytes, NULL,
-                                                   &code);
+    cl_program p =
+        form == CLD_MODULE_SPIRV
+            ? create_with_il(q, bytes, n_bytes, &code)
+            : clCreateProgramWithBinary(q->context, 1, &q->id, &n_bytes,
+                                        (const unsigned char **)(uintptr_t)&bytes, NULL, &code);
     if (code != CL_SUCCESS)
         return cld_cl_fail(err, code, "%s: %s was refused as %s", q->name, what, routes[form].name);
     if ((s = cld_program_compile(q, p, routes[form].options, what, err)))
@@ -151,7 +153,7 @@ static enum cld_status need_modules(struct cld_queue *q, struct cld_error *err)
     enum cld_status s = cld_modules_open(q->program_options.modules, &q->modules, err);
     if (!s)
         cld_debug("%s: kernels come from the SPIR-V modules of %s, as %s", q->name,
-                 cld_modules_dir(q->modules), cld_module_route(&q->device));
+                  cld_modules_dir(q->modules), cld_module_route(&q->device));
     return s;
 }
 

@@ -29,8 +29,8 @@ enum {
 /* What a walk over the instructions carries along. */
 struct walk {
     struct cld_spirv *m;
-    uint32_t *ids;          /* of the kernels' functions, as many as m->kernels */
-    char (*types)[32];      /* by id: how a type is written; [bound] */
+    uint32_t *ids;     /* of the kernels' functions, as many as m->kernels */
+    char (*types)[32]; /* by id: how a type is written; [bound] */
     uint32_t bound;
     struct cld_spirv_kernel *current; /* whose parameters follow; NULL: of no kernel */
     bool no_memory;
@@ -67,7 +67,8 @@ static spv_result_t add_kernel(struct walk *w, const spv_parsed_instruction_t *i
         return SPV_ERROR_OUT_OF_MEMORY;
     ids[m->n_kernels] = in->words[2];
     kernels[m->n_kernels] = (struct cld_spirv_kernel){
-        .name = strdup((const char *)(in->words + in->operands[2].offset)), .arguments = strdup("")};
+        .name = strdup((const char *)(in->words + in->operands[2].offset)),
+        .arguments = strdup("")};
     m->n_kernels = n;
     w->no_memory = !kernels[n - 1].name || !kernels[n - 1].arguments;
     return w->no_memory ? SPV_ERROR_OUT_OF_MEMORY : SPV_SUCCESS;
@@ -82,20 +83,27 @@ static void note_type(struct walk *w, const spv_parsed_instruction_t *in)
     char *to = w->types[id];
     size_t n = sizeof w->types[id];
     switch (in->opcode) {
-    case OP_TYPE_BOOL: snprintf(to, n, "bool"); break;
-    case OP_TYPE_INT: snprintf(to, n, "i%u", in->words[2]); break;
-    case OP_TYPE_FLOAT: snprintf(to, n, "f%u", in->words[2]); break;
+    case OP_TYPE_BOOL:
+        snprintf(to, n, "bool");
+        break;
+    case OP_TYPE_INT:
+        snprintf(to, n, "i%u", in->words[2]);
+        break;
+    case OP_TYPE_FLOAT:
+        snprintf(to, n, "f%u", in->words[2]);
+        break;
     case OP_TYPE_VECTOR:
         of = in->words[2] < w->bound ? in->words[2] : id;
         snprintf(to, n, "%.12sx%u", w->types[of], in->words[3]);
         break;
     case OP_TYPE_POINTER:
         of = in->words[3] < w->bound ? in->words[3] : id;
-        snprintf(to, n, "%s%.16s*", in->words[2] < 6 && spaces[in->words[2]] ? spaces[in->words[2]]
-                                                                            : "",
+        snprintf(to, n, "%s%.16s*",
+                 in->words[2] < 6 && spaces[in->words[2]] ? spaces[in->words[2]] : "",
                  *w->types[of] ? w->types[of] : "other");
         break;
-    default: break;
+    default:
+        break;
     }
 }
 
@@ -135,7 +143,8 @@ static spv_result_t on_instruction(void *user, const spv_parsed_instruction_t *i
         break;
     case OP_FUNCTION_PARAMETER:
         return w->current ? add_argument(w, in->type_id) : SPV_SUCCESS;
-    default: note_type(w, in);
+    default:
+        note_type(w, in);
     }
     return SPV_SUCCESS;
 }
@@ -151,7 +160,8 @@ enum cld_status cld_spirv_read(const void *bytes, size_t n_bytes, const char *wh
     uint32_t *words = NULL;
     memset(out, 0, sizeof *out);
     if (!n_bytes || n_bytes % 4)
-        return cld_fail(err, CLD_E_INPUT, hint, "%s: %zu bytes are no SPIR-V module", what, n_bytes);
+        return cld_fail(err, CLD_E_INPUT, hint, "%s: %zu bytes are no SPIR-V module", what,
+                        n_bytes);
     context = spvContextCreate(SPV_ENV_OPENCL_1_2);
     words = malloc(n_bytes); /* aligned, whatever `bytes` is */
     if (!context || !words) {
@@ -160,8 +170,9 @@ enum cld_status cld_spirv_read(const void *bytes, size_t n_bytes, const char *wh
     }
     memcpy(words, bytes, n_bytes);
     if (spvValidate(context, &(struct spv_const_binary_t){words, n_bytes / 4}, &d) != SPV_SUCCESS) {
-        s = cld_fail(err, CLD_E_INPUT, hint, "%s is no valid module for OpenCL: instruction %zu: %.240s",
-                     what, d ? d->position.index : 0, d && d->error ? d->error : "not readable");
+        s = cld_fail(err, CLD_E_INPUT, hint,
+                     "%s is no valid module for OpenCL: instruction %zu: %.240s", what,
+                     d ? d->position.index : 0, d && d->error ? d->error : "not readable");
         goto done;
     }
     if (spvBinaryParse(context, &w, words, n_bytes / 4, on_header, on_instruction, NULL) !=

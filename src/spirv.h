@@ -15,9 +15,9 @@ struct cld_spirv_kernel {
 };
 
 struct cld_spirv {
-    unsigned major, minor;  /* version of SPIR-V */
-    unsigned address_bits;  /* 32 or 64 */
-    bool float64;           /* needs cl_khr_fp64; OpenCL 1.2 allows nothing else that is optional */
+    unsigned major, minor; /* version of SPIR-V */
+    unsigned address_bits; /* 32 or 64 */
+    bool float64;          /* needs cl_khr_fp64; OpenCL 1.2 allows nothing else that is optional */
     size_t n_kernels;
     struct cld_spirv_kernel *kernels;
 };

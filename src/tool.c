@@ -58,7 +58,8 @@ enum cld_status cld_tool_run(const char *const *argv, const char *hint, struct c
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
     posix_spawn_file_actions_addclose(&actions, ends[1]);
-    int failed = posix_spawnp(&pid, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv, environ);
+    int failed =
+        posix_spawnp(&pid, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     if (failed) {

@@ -54,8 +54,8 @@ enum cld_status cld_variants_read(struct cld_variants *v, const char *path, stru
             continue;
         char *blank = strchr(line, ' ');
         if (!blank || blank == line) {
-            s = cld_fail(err, CLD_E_INPUT, "write FILE OPTIONS", "%s:%zu: '%.80s' is no variant", path,
-                         number, line);
+            s = cld_fail(err, CLD_E_INPUT, "write FILE OPTIONS", "%s:%zu: '%.80s' is no variant",
+                         path, number, line);
             break;
         }
         *blank = 0;

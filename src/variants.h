@@ -1,5 +1,5 @@
-/* variants.h - a set of kernel variants: file and compiler options, as programs are built from them.
- * In text a variant is a line "FILE OPTIONS". A set belongs to one thread. */
+/* variants.h - a set of kernel variants: file and compiler options, as programs are built from
+ * them. In text a variant is a line "FILE OPTIONS". A set belongs to one thread. */
 #ifndef CLD_VARIANTS_H
 #define CLD_VARIANTS_H
 

@@ -134,7 +134,8 @@ static void modules_of_other_environments_are_refused(void **state)
     refuses(b, "1.4");
     free(b.at);
     b = assemble("OpCapability Addresses\nOpCapability Kernel\nOpCapability Linkage\n"
-                 "OpMemoryModel Physical64 OpenCL\n", SPV_ENV_OPENCL_1_2);
+                 "OpMemoryModel Physical64 OpenCL\n",
+                 SPV_ENV_OPENCL_1_2);
     refuses(b, "holds no kernel");
     free(b.at);
 }
@@ -142,8 +143,8 @@ static void modules_of_other_environments_are_refused(void **state)
 /* --- the manifest ----------------------------------------------------------------------------- */
 
 /* A directory with one module of the variant (text, options), and its key. */
-static void make_store(const char *dir, const char *text, const char *options, const char *arguments,
-                       char key[CLD_SHA256_HEX_BYTES])
+static void make_store(const char *dir, const char *text, const char *options,
+                       const char *arguments, char key[CLD_SHA256_HEX_BYTES])
 {
     struct cld_error err = CLD_ERROR_INIT;
     char hash[CLD_SHA256_HEX_BYTES];
@@ -154,7 +155,8 @@ static void make_store(const char *dir, const char *text, const char *options, c
     assert_int_equal(cld_file_write(path, b.at, b.n, &err), CLD_OK);
     free(path);
     char *manifest = cld_format("{\"format\": 1, \"modules\": {\"%s\": {\"spirv\": \"%s\", "
-                                "\"kernels\": {\"twice\": \"%s\"}}}}", key, hash, arguments);
+                                "\"kernels\": {\"twice\": \"%s\"}}}}",
+                                key, hash, arguments);
     path = cld_format("%s/%s", dir, CLD_MANIFEST_NAME);
     assert_int_equal(cld_file_write(path, manifest, strlen(manifest), &err), CLD_OK);
     free(path);
@@ -182,7 +184,8 @@ static void modules_are_read_by_key_and_hash(void **state)
     assert_non_null(strstr(err.what, "not as ptx"));
     cld_module_key("text", "-DX=2", other);
     assert_string_not_equal(key, other);
-    assert_int_equal(cld_modules_read(m, other, CLD_MODULE_SPIRV, &got, &n_bytes, &err), CLD_E_INPUT);
+    assert_int_equal(cld_modules_read(m, other, CLD_MODULE_SPIRV, &got, &n_bytes, &err),
+                     CLD_E_INPUT);
     assert_non_null(strstr(err.what, "no module of this variant"));
     char *path = cld_format("%s/%s.spv", dir, key);
     b.at[b.n - 1] ^= 1;
@@ -238,8 +241,8 @@ static void a_missing_variant_is_named(void **state)
     if (!cld_module_route(&cpu))
         skip();
     make_store(dir, "text", "-DX=1", "", key);
-    struct cld_queue_options options = {
-        .name = "test", .programs = {.source = CLD_PROGRAM_SPIRV, .modules = dir}};
+    struct cld_queue_options options = {.name = "test",
+                                        .programs = {.source = CLD_PROGRAM_SPIRV, .modules = dir}};
     struct cld_queue *q = open_queue(&options);
     assert_int_equal(cld_kernel_get(q, &fill, &k, &err), CLD_E_INPUT);
     assert_non_null(strstr(err.what, "fill.cl"));
@@ -254,10 +257,11 @@ static void an_override_must_fit_device_and_kernel(void **state)
         const char *text;
         spv_target_env env;
         const char *why;
-    } cases[] = {{MODULE("Physical64", ""), SPV_ENV_OPENCL_1_2, "no kernel fill among its 1 (first: twice)"},
-                 {MODULE("Physical32", ""), SPV_ENV_OPENCL_1_2, "addresses of 32 bits"},
-                 {MODULE("Physical64", "OpCapability Float16\n"), SPV_ENV_OPENCL_1_2, "Float16"},
-                 {shader, SPV_ENV_VULKAN_1_0, "Shader"}};
+    } cases[] = {
+        {MODULE("Physical64", ""), SPV_ENV_OPENCL_1_2, "no kernel fill among its 1 (first: twice)"},
+        {MODULE("Physical32", ""), SPV_ENV_OPENCL_1_2, "addresses of 32 bits"},
+        {MODULE("Physical64", "OpCapability Float16\n"), SPV_ENV_OPENCL_1_2, "Float16"},
+        {shader, SPV_ENV_VULKAN_1_0, "Shader"}};
     const char *dir = *state;
     if (!cld_module_route(&cpu))
         skip();
@@ -335,26 +339,24 @@ static void variants_are_a_set_in_order(void **state)
 static void spir_becomes_nvptx(void **state)
 {
     (void)state;
-    static const char from[] =
-        "target datalayout = \"e-p:64\"\n"
-        "target triple = \"spir64-unknown-unknown\"\n"
-        "@my_spir_kernel = internal addrspace(2) constant i32 1\n"
-        "declare spir_func float @_Z5fractPU3AS2f(float addrspace(2)*)\n"
-        "define spir_kernel void @first(i8 addrspace(1)* %0) {\n"
-        "  %2 = call spir_func i64 @_Z12get_group_idj(i32 0)\n"
-        "  %3 = addrspacecast i8 addrspace(1)* %0 to i8 addrspace(4)*\n"
-        "}\n"
-        "define spir_kernel void @second() {\n}\n";
-    static const char to[] =
-        "target datalayout = \"e-i64:64-i128:128-v16:16-v32:32-n16:32:64\"\n"
-        "target triple = \"nvptx64-nvidia-nvcl\"\n"
-        "@my_spir_kernel = internal addrspace(4) constant i32 1\n"
-        "declare float @_Z5fractPU3AS4f(float addrspace(4)*)\n"
-        "define ptx_kernel void @first(i8 addrspace(1)* %0) {\n"
-        "  %2 = call i64 @_Z12get_group_idj(i32 0)\n"
-        "  %3 = addrspacecast i8 addrspace(1)* %0 to i8 addrspace(0)*\n"
-        "}\n"
-        "define ptx_kernel void @second() {\n}\n";
+    static const char from[] = "target datalayout = \"e-p:64\"\n"
+                               "target triple = \"spir64-unknown-unknown\"\n"
+                               "@my_spir_kernel = internal addrspace(2) constant i32 1\n"
+                               "declare spir_func float @_Z5fractPU3AS2f(float addrspace(2)*)\n"
+                               "define spir_kernel void @first(i8 addrspace(1)* %0) {\n"
+                               "  %2 = call spir_func i64 @_Z12get_group_idj(i32 0)\n"
+                               "  %3 = addrspacecast i8 addrspace(1)* %0 to i8 addrspace(4)*\n"
+                               "}\n"
+                               "define spir_kernel void @second() {\n}\n";
+    static const char to[] = "target datalayout = \"e-i64:64-i128:128-v16:16-v32:32-n16:32:64\"\n"
+                             "target triple = \"nvptx64-nvidia-nvcl\"\n"
+                             "@my_spir_kernel = internal addrspace(4) constant i32 1\n"
+                             "declare float @_Z5fractPU3AS4f(float addrspace(4)*)\n"
+                             "define ptx_kernel void @first(i8 addrspace(1)* %0) {\n"
+                             "  %2 = call i64 @_Z12get_group_idj(i32 0)\n"
+                             "  %3 = addrspacecast i8 addrspace(1)* %0 to i8 addrspace(0)*\n"
+                             "}\n"
+                             "define ptx_kernel void @second() {\n}\n";
     struct cld_error err = CLD_ERROR_INIT;
     char *out = NULL, *kernels = NULL;
     assert_int_equal(cld_nvptx_from_spir(from, &out, &kernels, &err), CLD_OK);
@@ -384,12 +386,16 @@ int main(void)
         cmocka_unit_test(kernels_and_arguments_are_read),
         cmocka_unit_test(damaged_modules_are_refused),
         cmocka_unit_test(modules_of_other_environments_are_refused),
-        cmocka_unit_test_setup_teardown(modules_are_read_by_key_and_hash, make_temp_dir, remove_temp_dir),
-        cmocka_unit_test_setup_teardown(other_manifests_are_refused, make_temp_dir, remove_temp_dir),
+        cmocka_unit_test_setup_teardown(modules_are_read_by_key_and_hash, make_temp_dir,
+                                        remove_temp_dir),
+        cmocka_unit_test_setup_teardown(other_manifests_are_refused, make_temp_dir,
+                                        remove_temp_dir),
         cmocka_unit_test_setup_teardown(a_missing_variant_is_named, make_temp_dir, remove_temp_dir),
-        cmocka_unit_test_setup_teardown(an_override_must_fit_device_and_kernel, make_temp_dir, remove_temp_dir),
+        cmocka_unit_test_setup_teardown(an_override_must_fit_device_and_kernel, make_temp_dir,
+                                        remove_temp_dir),
         cmocka_unit_test(a_listing_queue_builds_nothing),
-        cmocka_unit_test_setup_teardown(variants_are_a_set_in_order, make_temp_dir, remove_temp_dir),
+        cmocka_unit_test_setup_teardown(variants_are_a_set_in_order, make_temp_dir,
+                                        remove_temp_dir),
         cmocka_unit_test(spir_becomes_nvptx),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

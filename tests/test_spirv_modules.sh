@@ -76,7 +76,8 @@ expect 'fails the checks of the operation' 1 'fails [1-9][0-9]* of [0-9]+ checks
 
 # --- the form for NVIDIA's driver ---
 
-if command -v llc-15 llvm-link-15 opt-15 >/dev/null && [[ -e /usr/lib/clc/nvptx64--nvidiacl.bc ]]; then
+if command -v llc-15 >/dev/null && command -v llvm-link-15 >/dev/null &&
+    [[ -e /usr/lib/clc/nvptx64--nvidiacl.bc ]]; then
     cat >"$scratch/gpu.txt" <<'END'
 swiglu.cl -cl-std=CL1.2 -w -DCLD_CPU=0 -DG=bf16 -DU=bf16 -DY=bf16 -DLOCAL=256 -DALIGNED=1
 END
