@@ -16,6 +16,7 @@ const struct cld_check_op cld_check_ops[] = {
     {"gather", cld_check_gather},
     {"fill", cld_check_fill},
     {"cross_entropy", cld_check_cross_entropy},
+    {"first_max", cld_check_first_max},
     {"sum_squares", cld_check_sum_squares},
     {"adamw", cld_check_adamw},
     {"gemm", cld_check_gemm},

@@ -75,7 +75,7 @@ static enum cld_status describe(struct runner *r, const struct cld_device_info *
                                      .n_positions = r->n_tokens,
                                      .taps = r->taps,
                                      .n_taps = n_taps,
-                                     .logits = true};
+                                     .n_logits = n};
     size_t width = cld_max(r->config.vocab, n_taps * r->config.hidden);
     r->got = malloc(cld_mul3(n, width, sizeof(float)));
     r->expected = malloc(cld_mul3(n, width, sizeof(float)));
@@ -123,7 +123,8 @@ static enum cld_status run_model(struct runner *r, double *hidden, double *logit
         if ((s = compare(r, name, H, i * H, n_taps * H, hidden, err)))
             return s;
     }
-    if ((s = cld_tensor_read(&r->t.logits, 0, n, r->got, err)))
+    if ((s = cld_target_logits(&r->t, 0, n, err)) ||
+        (s = cld_tensor_read(&r->t.logits, 0, n, r->got, err)))
         return s;
     return compare(r, "expect.logits", V, 0, V, logits, err);
 }

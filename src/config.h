@@ -150,6 +150,13 @@ struct cld_config {
     } log;
     struct {
         size_t rows; /* held-out rows used; 0: all */
+        size_t decode_rows;  /* of each bucket; 0: none is decoded */
+        size_t decode_every; /* steps of training; 0: never */
+        struct cld_text_list buckets; /* "NAME=FILE"; n == 0: data.heldout */
+        size_t new_tokens;            /* of a text, at most */
+        double temperature;           /* 0: greedy */
+        double top_p;
+        bool by_block; /* decode once more through passes of whole blocks, to compare */
     } eval;
     struct {
         struct cld_enum_list what; /* enum cld_bench_what */

@@ -201,6 +201,27 @@ const struct cld_config_key cld_config_keys[] = {
 
     {SIZE(eval, rows), .default_text = "0", .min = 0, .max = MANY, .unit = "rows", FREE,
      .help = "Held-out rows that an evaluation uses, from the first; 0: all."},
+    {TEXTS(eval, buckets), .word = "heldout", .default_text = "heldout", .min_n = 1, .max_n = 32,
+     FREE,
+     .help = "NAME=FILE, ...: held-out files that 'cldraft eval' reports one by one under their "
+             "names. heldout: data.heldout alone, under the name of its file."},
+    {SIZE(eval, decode_rows), .default_text = "32", .min = 0, .max = MANY, .unit = "rows", FREE,
+     .help = "Rows of each bucket, from the first, whose last answer is decoded from its prompt, "
+             "with the drafter and without; 0: none."},
+    {SIZE(eval, decode_every), .default_text = "0", .min = 0, .max = MANY, .unit = "steps", FREE,
+     .help = "Steps of training between decodings of eval.decode_rows rows of data.heldout with the "
+             "drafter, which then decide what the best checkpoint is. 0: none. Takes a target of "
+             "its own on the first drafter's device."},
+    {SIZE(eval, new_tokens), .default_text = "256", .min = 1, .max = 1 << 20, .unit = "tokens", FREE,
+     .help = "A decoded answer ends at an end token, or once it has so many tokens."},
+    {REAL(eval, temperature), .default_text = "0", .min = 0, .max = 100, FREE,
+     .help = "Temperature at which the target chooses tokens; 0: always the likeliest. The drafter "
+             "always proposes its likeliest."},
+    {REAL(eval, top_p), .default_text = "1", .min = 0, .max = 1, .above_min = true, FREE,
+     .help = "The target chooses among the likeliest tokens that together have this probability."},
+    {BOOL(eval, by_block), .default_text = "no", FREE,
+     .help = "Decode a third time, by the target alone in passes of a whole block, one token from "
+             "each: texts that must be those of the drafter's decoding. As slow as it sounds."},
     {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 6,
      .names = NAMES{"gemm", "attention", "loss", "elementwise", "target", "step", NULL}, FREE,
      .help = "What to measure: operations by themselves, the target's forward pass, or whole "

@@ -18,6 +18,7 @@ static bool shares_a(const struct cld_op *a, const struct cld_op *b)
 {
     return a->kind == CLD_OP_GEMM && b->kind == CLD_OP_GEMM && a->gemm != CLD_GEMM_TN &&
            b->gemm != CLD_GEMM_TN && a->in[0].t == b->in[0].t && a->in[0].rows == b->in[0].rows &&
+           a->in[0].kept == b->in[0].kept &&
            a->in[1].t->type == b->in[1].t->type;
 }
 
@@ -153,7 +154,10 @@ static struct cld_tensor resolve(struct cld_ref ref, const struct cld_extents *x
         first = x->n_ctx;
         n = x->n_draft;
         break;
+    case CLD_ROWS_SEEN: n = x->n_kept + x->n_ctx + x->n_draft; break;
     }
+    if (ref.kept)
+        first += x->n_kept;
     return t.n_rows == 1 ? cld_tensor_cols(&t, first, n) : cld_tensor_rows(&t, first, n);
 }
 

@@ -75,6 +75,10 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
                                   const struct cld_tensor *loss, const struct cld_tensor *hit,
                                   const struct cld_tensor *gradient, struct cld_error *err);
 
+/* The column of the first maximum of each row: index I32 [1, n]. -1 where the row has a NaN. */
+enum cld_status cld_first_max(struct cld_queue *q, const struct cld_tensor *x,
+                              const struct cld_tensor *index, struct cld_error *err);
+
 /* *out = sum of squares of all elements of an F32 or BF16 tensor without gaps, added in double on
  * the host from a fixed number of float partial sums. Waits for the device. scratch:
  * cld_sum_scratch_bytes(q). A non-finite sum is returned as it is. */

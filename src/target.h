@@ -19,7 +19,8 @@ struct cld_target_options {
     size_t n_positions;     /* of one document, at most */
     const int *taps;        /* [n_taps], borrowed until _describe returns */
     size_t n_taps;
-    bool logits;            /* the head and the final norm run too */
+    size_t n_logits;        /* rows whose logits are asked for at once; 0: no final norm, no head */
+    size_t n_kept; /* tokens of one text whose keys and values are kept (_extend); 0: none */
     bool no_head;           /* nobody borrows the head: an untied one is not there */
     bool given_taps;        /* no layer exists: others fill `taps`; embedding and head are there */
 };
@@ -28,6 +29,12 @@ struct cld_target_options {
 struct cld_target_layer {
     struct cld_tensor ln1, wq, wk, wv, wo, qn, kn, ln2, wg, wu, wd;
     struct cld_tensor bq, bk, bv, bo, bg, bu, bd; /* biases; used where the config has them */
+};
+
+/* Keys and values of a layer, [n_tokens, kv]; with options.n_kept each layer has its own, [n_kept,
+ * kv], of the text so far. Else all share one. */
+struct cld_target_keys {
+    struct cld_tensor k, v;
 };
 
 struct cld_target {
@@ -40,15 +47,18 @@ struct cld_target {
     struct cld_tensor norm;
     struct cld_target_layer *layers;
     struct cld_tensor ids, positions, rope;
-    struct cld_tensor x, x_mid, y, q_raw, q_rot, k_raw, k_rot, v, o, lse, gate, up, act;
+    struct cld_tensor x, x_mid, y, q_raw, q_rot, k_raw, o, lse, gate, up, act;
     struct cld_tensor taps;   /* [n_tokens, n_taps * H], tap i in columns [i * H, (i + 1) * H) */
-    struct cld_tensor logits; /* [n_tokens, V] F32, with options.logits */
+    struct cld_tensor logits; /* [n_logits, V] F32, see cld_target_logits */
+    struct cld_target_keys *keys; /* [n_layers] */
+    size_t n_kept; /* tokens that are there now */
     struct cld_tensor *tap_parts; /* [n_taps] */
     struct cld_attention_plan attention;
     struct cld_attention_mask mask;
     struct cld_buf *scratch;
     struct cld_graph forward;
-    struct cld_span *spans; /* [n_tokens], host; once weights are there */
+    struct cld_span *spans; /* [n_tokens], host; once weights are there, like the next */
+    int32_t *host_positions; /* [n_tokens] */
     enum cld_gemm_backend gemm;
 };
 
@@ -71,9 +81,21 @@ enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cl
 enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *err);
 
 /* Runs n tokens: ids [n], positions [n], doc [n] (index of the first token of each one's document).
- * Fills t->taps rows [0, n), and t->logits with options.logits. Enqueued. */
+ * Fills t->taps rows [0, n). What was kept of a text is lost. Enqueued. */
 enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,
                                    const int32_t *positions, const int32_t *doc, size_t n,
                                    struct cld_error *err);
+
+/* Incremental decoding of one text, with options.n_kept: runs the n tokens behind the t->n_kept that
+ * are kept, and keeps them too. Fills t->taps rows [0, n). Enqueued. */
+enum cld_status cld_target_extend(struct cld_target *t, const int32_t *ids, size_t n,
+                                  struct cld_error *err);
+/* Keeps the first n tokens only (n <= t->n_kept); 0 begins another text. */
+void cld_target_crop(struct cld_target *t, size_t n);
+
+/* Logits of rows [first, first + n) of the last _forward or _extend, n <= options.n_logits, into rows
+ * [0, n) of t->logits. Enqueued. */
+enum cld_status cld_target_logits(struct cld_target *t, size_t first, size_t n,
+                                  struct cld_error *err);
 
 #endif

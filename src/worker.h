@@ -6,6 +6,7 @@
 #ifndef CLD_WORKER_H
 #define CLD_WORKER_H
 
+#include "decode.h"
 #include "setup.h"
 #include "target.h"
 
@@ -15,6 +16,7 @@ struct cld_worker_options {
     bool profile;        /* time every kernel */
     bool given_features; /* no target runs: the caller fills w->target.taps */
     bool no_drafter;     /* the target alone, whose features go to the slots */
+    bool decode;         /* w->decoder works: texts of data.max_length and eval.new_tokens together */
     size_t n_rows;       /* rows of a micro-batch, at most */
     size_t n_slots;      /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
     size_t shard, n_shards; /* of the optimizer state, as in struct cld_drafter_options */
@@ -37,6 +39,7 @@ struct cld_worker {
     struct cld_plan *plan;
     struct cld_target target;
     struct cld_drafter drafter;
+    struct cld_decoder decoder; /* with options.decode */
     bool given_features, no_drafter;
     struct cld_drafter_limits limits;
     size_t budget_bytes, max_buffer_bytes;

@@ -1,0 +1,206 @@
+#include "decode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "grow.h"
+#include "ops.h"
+#include "random.h"
+#include "tensor_io.h"
+
+void cld_decode_stats_add(struct cld_decode_stats *to, const struct cld_decode_stats *from)
+{
+    to->n_texts += from->n_texts;
+    to->n_cycles += from->n_cycles;
+    to->n_tokens += from->n_tokens;
+    for (size_t i = 0; i < CLD_MAX_BLOCK; i++) {
+        to->offered[i] += from->offered[i];
+        to->taken[i] += from->taken[i];
+    }
+    for (size_t i = 0; i <= CLD_MAX_BLOCK; i++)
+        to->by_tokens[i] += from->by_tokens[i];
+    to->ms += from->ms;
+}
+
+double cld_decode_tokens_per_cycle(const struct cld_decode_stats *s)
+{
+    return s->n_cycles ? (double)s->n_tokens / (double)s->n_cycles : 0;
+}
+
+double cld_decode_tokens_per_s(const struct cld_decode_stats *s)
+{
+    return s->ms > 0 ? (double)s->n_tokens / (s->ms * 1e-3) : 0;
+}
+
+void cld_decoder_describe(struct cld_decoder *d, struct cld_target *target,
+                          struct cld_drafter *drafter, const struct cld_batch_rules *block,
+                          struct cld_plan *plan)
+{
+    memset(d, 0, sizeof *d);
+    d->target = target;
+    d->drafter = drafter;
+    d->block = *block;
+    cld_plan_tensor(plan, &d->choice, CLD_I32, 1, block->block_size, CLD_FOR_KEPT,
+                    "choices of a pass");
+}
+
+void cld_decoder_free(struct cld_decoder *d)
+{
+    if (!d)
+        return;
+    free(d->ids);
+    free(d->logits);
+    cld_batch_free(&d->batch);
+    cld_chooser_release(&d->chooser);
+    memset(d, 0, sizeof *d);
+}
+
+static bool is_eos(const struct cld_decoder *d, int32_t token)
+{
+    const struct cld_model_config *c = &d->target->config;
+    for (size_t i = 0; i < c->n_eos; i++)
+        if (c->eos[i] == token)
+            return true;
+    return false;
+}
+
+/* First maxima of n rows of logits, to host memory. */
+static enum cld_status first_max(struct cld_decoder *d, const struct cld_tensor *logits, size_t n,
+                                 int32_t *to, struct cld_error *err)
+{
+    struct cld_tensor rows = cld_tensor_rows(logits, 0, n), at = cld_tensor_cols(&d->choice, 0, n);
+    enum cld_status s = cld_first_max(d->target->q, &rows, &at, err);
+    return s ? s : cld_buf_read(at.buf, at.offset * sizeof *to, to, n * sizeof *to, err);
+}
+
+/* Runs n tokens of the target and gets ready to choose after the last n_rows of them. */
+static enum cld_status run_target(struct cld_decoder *d, const int32_t *ids, size_t n,
+                                  size_t n_rows, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_target *t = d->target;
+    if ((s = cld_target_extend(t, ids, n, err)) ||
+        (s = cld_target_logits(t, n - n_rows, n_rows, err)))
+        return s;
+    if (d->rules.temperature <= 0)
+        return first_max(d, &t->logits, n_rows, d->choices, err);
+    s = cld_grow(&d->logits, &d->cap_logits, cld_mul(n_rows, t->config.vocab), sizeof *d->logits,
+                 err);
+    return s ? s : cld_tensor_read(&t->logits, 0, n_rows, d->logits, err);
+}
+
+/* The token behind this row of the last pass, for the end of the text. */
+static enum cld_status choose(struct cld_decoder *d, size_t row, int32_t *token,
+                              struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n_vocab = d->target->config.vocab;
+    *token = -1;
+    if (d->rules.temperature <= 0) {
+        *token = d->choices[row];
+        if (*token < 0)
+            s = cld_fail(err, CLD_E_NUMERIC, "", "a logit is NaN");
+    } else if (!(s = cld_probabilities(&d->chooser, d->logits + row * n_vocab, n_vocab,
+                                       d->rules.temperature, d->rules.top_p, err))) {
+        uint64_t bits =
+            cld_random_u64(d->rules.seed, CLD_RANDOM_DECODE, d->text_number, d->n, 0);
+        *token = cld_choose(&d->chooser, cld_random_unit(bits));
+    }
+    return s ? cld_fail_prefix(err, "text %llu, token %zu", (unsigned long long)d->text_number,
+                               d->n)
+             : CLD_OK;
+}
+
+/* The block behind the text's last token: what the drafter thinks comes next, or nothing. */
+static enum cld_status fill_block(struct cld_decoder *d, enum cld_decode_way way, int32_t *block,
+                                  struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n_rows = d->block.block_size, n_before = d->n - 1;
+    block[0] = d->ids[n_before];
+    for (size_t o = 1; o < n_rows; o++)
+        block[o] = d->block.mask_token;
+    if (way != CLD_DECODE_DRAFTED)
+        return CLD_OK;
+    /* The taps of the last pass begin with the tokens that came to the context in it. */
+    if ((s = cld_batch_continue(&d->batch, d->ids, d->drafter->n_kept, n_before, &d->block, err)) ||
+        (s = cld_drafter_forward(d->drafter, &d->batch, err)))
+        return s;
+    d->drafter->n_kept = n_before;
+    if ((s = cld_drafter_logits(d->drafter, 1, n_rows - 1, err)))
+        return s;
+    return first_max(d, &d->drafter->logits, n_rows - 1, block + 1, err);
+}
+
+static bool is_done(const struct cld_decoder *d)
+{
+    return d->n - d->n_prompt >= d->rules.n_new || is_eos(d, d->ids[d->n - 1]);
+}
+
+/* One pass of the target; adds to the text what it took and its own choice. */
+static enum cld_status cycle(struct cld_decoder *d, enum cld_decode_way way,
+                             struct cld_decode_stats *stats, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    int32_t block[CLD_MAX_BLOCK];
+    size_t n_before = d->n - 1, n_rows = way == CLD_DECODE_BY_TOKEN ? 1 : d->block.block_size;
+    size_t n_most = way == CLD_DECODE_DRAFTED ? n_rows : 1, n_new = 0;
+    bool goes_on = true;
+    if ((s = fill_block(d, way, block, err)) || (s = run_target(d, block, n_rows, n_rows, err)))
+        return s;
+    while (goes_on) {
+        int32_t token;
+        if ((s = choose(d, n_new, &token, err)))
+            return s;
+        d->ids[d->n++] = token;
+        n_new++;
+        goes_on = n_new < n_most && token == block[n_new];
+        if (n_new < n_most) {
+            stats->offered[n_new]++;
+            stats->taken[n_new] += goes_on;
+        }
+        goes_on = goes_on && !is_eos(d, token);
+    }
+    cld_target_crop(d->target, n_before + n_new);
+    stats->n_cycles++;
+    stats->n_tokens += n_new;
+    stats->by_tokens[n_new]++;
+    return CLD_OK;
+}
+
+enum cld_status cld_decode_text(struct cld_decoder *d, const struct cld_decode_rules *rules,
+                                enum cld_decode_way way, const int32_t *prompt, size_t n_prompt,
+                                uint64_t number, struct cld_decode_stats *stats,
+                                struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct cld_target *t = d->target;
+    size_t n_room = cld_decode_kept(n_prompt, rules->n_new, d->block.block_size);
+    if (!n_prompt || n_prompt > t->options.n_tokens || n_room > t->options.n_kept)
+        return cld_fail(err, CLD_E_INPUT, "raise data.max_length, or lower eval.new_tokens",
+                        "a prompt of %zu tokens with %zu new ones: at most %zu at once and %zu "
+                        "together were planned",
+                        n_prompt, rules->n_new, t->options.n_tokens, t->options.n_kept);
+    if ((s = cld_grow(&d->ids, &d->cap_ids, n_room, sizeof *d->ids, err)))
+        return s;
+    d->rules = *rules;
+    d->text_number = number;
+    memcpy(d->ids, prompt, n_prompt * sizeof *d->ids);
+    d->n = d->n_prompt = n_prompt;
+    cld_target_crop(d->target, 0);
+    if (d->drafter)
+        d->drafter->n_kept = 0;
+    if ((s = run_target(d, prompt, n_prompt, 1, err)) || (s = choose(d, 0, &d->ids[d->n], err)))
+        return s;
+    d->n++;
+    stats->n_texts++;
+    double begun = cld_clock_ms();
+    while (!is_done(d) && !s)
+        s = cycle(d, way, stats, err);
+    stats->ms += cld_clock_ms() - begun;
+    d->n = cld_min(d->n, n_prompt + rules->n_new);
+    if (d->drafter)
+        d->drafter->n_kept = 0; /* whoever works with the drafter next begins at nothing */
+    return s;
+}
