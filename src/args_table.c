@@ -66,7 +66,10 @@ const struct cld_command cld_commands[] = {
                         "it is. Works while the run lives and after it ended, and says which.",
                         {&watch}},
     [CLD_CMD_EVAL] = {"eval", "CONFIG", 1, 1, "evaluate a drafter on held-out rows",
-                      "Teacher-forced: loss, accuracy and accepted length.", {&drafter, &set}},
+                      "Teacher-forced: loss, accuracy and accepted length. By decoding (eval.decode_rows): "
+                      "tokens a cycle of drafting and verifying, and tokens a second with the drafter "
+                      "and without. Definitions are printed with the figures.",
+                      {&drafter, &json, &set}},
     [CLD_CMD_EXPORT] = {"export", "CHECKPOINT OUT_DIR", 2, 2,
                         "write a checkpoint as a Hugging Face drafter directory", "", {NULL}},
     [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,

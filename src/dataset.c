@@ -59,6 +59,16 @@ struct cld_row cld_dataset_row(const struct cld_dataset *d, size_t i)
     return (struct cld_row){d->rows[i].id, d->ids + at, d->mask + at, end - at};
 }
 
+size_t cld_row_prompt(const struct cld_row *row)
+{
+    size_t n = row->n;
+    while (n && !row->loss_mask[n - 1])
+        n--;
+    while (n && row->loss_mask[n - 1])
+        n--;
+    return n;
+}
+
 const struct cld_dataset_counts *cld_dataset_counts(const struct cld_dataset *d)
 {
     return &d->counts;

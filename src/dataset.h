@@ -42,6 +42,9 @@ struct cld_row {
     size_t n;
 };
 
+/* Tokens of a row before its last run of supervised ones: the prompt of its last answer. 0: none. */
+size_t cld_row_prompt(const struct cld_row *row);
+
 struct cld_dataset;
 
 /* Reads the files in order. CLD_E_INPUT: a file that cannot be read, a token id beyond n_vocab

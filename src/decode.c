@@ -169,6 +169,36 @@ static enum cld_status cycle(struct cld_decoder *d, enum cld_decode_way way,
     return CLD_OK;
 }
 
+/* A pass of the target over n tokens, and of the drafter with them as its new context. */
+static enum cld_status warm_pass(struct cld_decoder *d, size_t n, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    int32_t made_up[CLD_MAX_BLOCK];
+    cld_target_crop(d->target, 0);
+    size_t n_rows = cld_min(n, d->block.block_size);
+    if ((s = run_target(d, d->ids, n, n_rows, err)) || !d->drafter)
+        return s;
+    d->n = n + 1;
+    d->drafter->n_kept = 0;
+    s = fill_block(d, CLD_DECODE_DRAFTED, made_up, err);
+    d->drafter->n_kept = 0;
+    return s;
+}
+
+enum cld_status cld_decoder_warm_up(struct cld_decoder *d, size_t n_prompt, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n_block = d->block.block_size, n = n_prompt;
+    if ((s = cld_grow(&d->ids, &d->cap_ids, cld_max(n_prompt, n_block) + 1, sizeof *d->ids, err)))
+        return s;
+    memset(d->ids, 0, (cld_max(n_prompt, n_block) + 1) * sizeof *d->ids);
+    for (; n > n_block && !s; n /= 2)
+        s = warm_pass(d, n, err);
+    for (n = n_block; n > 0 && !s; n--)
+        s = warm_pass(d, n, err);
+    return s ? s : cld_queue_finish(d->target->q, err);
+}
+
 enum cld_status cld_decode_text(struct cld_decoder *d, const struct cld_decode_rules *rules,
                                 enum cld_decode_way way, const int32_t *prompt, size_t n_prompt,
                                 uint64_t number, struct cld_decode_stats *stats,

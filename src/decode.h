@@ -80,6 +80,11 @@ static inline size_t cld_decode_kept(size_t n_prompt, size_t n_new, size_t block
     return cld_add(cld_add(n_prompt, n_new), block_size);
 }
 
+/* Builds and launches every kernel variant that texts of these sizes need, on made-up tokens: passes over
+ * prompts of the longest length, of half of it, and so on, and over all numbers of rows that a cycle
+ * may have. The weights are to be there. */
+enum cld_status cld_decoder_warm_up(struct cld_decoder *d, size_t n_prompt, struct cld_error *err);
+
 /* Decodes behind `prompt` (at least one token); the text is in d->ids [d->n] afterwards. `number` is
  * the text's own, for its random numbers. Adds to *stats. CLD_E_INPUT where the text would pass what
  * can be kept, CLD_E_NUMERIC where logits are no numbers. */
