@@ -4,6 +4,7 @@
  *     master -= rate * m / (sqrt(v) * v_scale + epsilon);   weight = master in its storage
  * The host puts the bias corrections into rate = learning_rate / (1 - beta1^step) and
  * v_scale = (1 - beta2^step)^-1/2, and decay = 1 - learning_rate * weight_decay. */
+#define GAPLESS 1
 #include "common.clh"
 #include "wide.clh"
 

@@ -2,7 +2,8 @@
  * norm weights. part [n_parts, n_cols] f32 with row stride part_ld. The order depends on n_parts
  * only.
  *
- * GPU family: a group takes STRIP columns and deals the rows out to LOCAL / STRIP slices. */
+ * GPU family: a group takes STRIP columns, which fill a sector of a cache line, and deals the rows
+ * out to LOCAL / STRIP slices: time is latency here, so many rows must be under way at once. */
 #include "common.clh"
 #include "wide.clh"
 
@@ -20,7 +21,7 @@ __kernel void column_sum(__global const float *part, ulong part_ld, ulong n_part
     }
 }
 #else
-#define STRIP  (LOCAL < 32 ? LOCAL : 32)
+#define STRIP  (LOCAL < 8 ? LOCAL : 8) /* op_norm.c too */
 #define SLICES (LOCAL / STRIP)
 __kernel void column_sum(__global const float *part, ulong part_ld, ulong n_parts,
                          __global float *out, ulong out_at, ulong n_cols)
@@ -31,6 +32,7 @@ __kernel void column_sum(__global const float *part, ulong part_ld, ulong n_part
         const ulong j = i * STRIP + LANE % STRIP;
         float sum = 0.0f;
         if (j < n_cols)
+#pragma unroll 8
             for (ulong p = slice; p < n_parts; p += SLICES)
                 sum += part[p * part_ld + j];
         s[LANE] = sum;

@@ -45,46 +45,65 @@ gemm_rows(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong 
 }
 
 /* Y [n_columns, y_ld] = X [n_rows, n_columns] turned, y_ld being n_rows rounded up to 8, zeros
- * behind n_rows. A piece of work is a block of 128 rows by 64 columns through local memory. Units
- * of 8 rows are swizzled there so that neither side meets bank conflicts. */
+ * behind n_rows. A piece of work is a block of ROWS by COLUMNS through local memory, read in runs
+ * of 128 bytes and written in runs of 256. A whole block is read without a condition, all of it
+ * before the first use. An item reads a unit of 8 columns in two neighbouring rows, so that it
+ * stores pairs of 32 bits. Units of 8 rows are swizzled there so that neither side meets bank
+ * conflicts. The host keeps pieces below 2^32. */
+#define ROWS    128 /* as in gemm_tensor.c */
+#define COLUMNS 64
+#define PASSES  (ROWS * COLUMNS / 16 / GROUP)
+
+/* Where 8 rows from `row` on of a column lie in the block, in elements. */
+#define UNIT_AT(column, row) ((column) * ROWS + (((row) / 8) ^ ((column) / 8 % 8)) * 8)
+
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 gemm_turned(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong x_at, ulong x_ld,
             __global ushort *y, ulong y_at, ulong y_ld)
 {
-    __local ushort block[64 * 128] __attribute__((aligned(16)));
-    uint id = get_local_id(0);
-    ulong across = (n_columns + 63) / 64;
-    CLD_SHARE(piece, (n_rows + 127) / 128 * across) {
-        ulong row0 = piece / across * 128, column0 = piece % across * 64;
-        ushort8 v[4];
+    __local ushort block[ROWS * COLUMNS] __attribute__((aligned(16)));
+    const uint id = get_local_id(0);
+    const uint across = (uint)((n_columns + COLUMNS - 1) / COLUMNS);
+    x += x_at;
+    y += y_at;
+    CLD_SHARE(piece, (n_rows + ROWS - 1) / ROWS * across) {
+        const uint down = (uint)piece / across;
+        const ulong row0 = (ulong)down * ROWS;
+        const ulong column0 = (ulong)((uint)piece - down * across) * COLUMNS;
+        if (X_ALIGNED && row0 + ROWS <= n_rows && column0 + COLUMNS <= n_columns) {
+            ushort8 even[PASSES], odd[PASSES];
 #pragma unroll
-        for (uint i = 0; i < 4; i++) {
-            ulong row = row0 + id / 8 + 32 * i, column = column0 + id % 8 * 8;
-            v[i] = row < n_rows && column < n_columns
-                       ? load_unit(x + x_at + row * x_ld + column, n_columns - column)
-                       : (ushort8)(0);
-        }
-        barrier(CLK_LOCAL_MEM_FENCE); /* the block before has been read */
+            for (uint i = 0; i < PASSES; i++) {
+                const uint row = (id / 8 + GROUP / 8 * i) * 2, column = id % 8 * 8;
+                __global const CLD_ELEM(TX) *from = x + (row0 + row) * x_ld + column0 + column;
+                even[i] = CLD_CAT(UNIT_, TX)(from);
+                odd[i] = CLD_CAT(UNIT_, TX)(from + x_ld);
+            }
+            barrier(CLK_LOCAL_MEM_FENCE); /* the block before has been read */
 #pragma unroll
-        for (uint i = 0; i < 4; i++) {
-            uint unit = id % 8 * 8, row = (id / 8 + 32 * i) ^ unit;
-            __local ushort *to = block + unit * 128 + row;
-            to[0 * 128] = v[i].s0;
-            to[1 * 128] = v[i].s1;
-            to[2 * 128] = v[i].s2;
-            to[3 * 128] = v[i].s3;
-            to[4 * 128] = v[i].s4;
-            to[5 * 128] = v[i].s5;
-            to[6 * 128] = v[i].s6;
-            to[7 * 128] = v[i].s7;
+            for (uint i = 0; i < PASSES; i++) {
+                const uint row = (id / 8 + GROUP / 8 * i) * 2, column = id % 8 * 8;
+                __local ushort *to = block + UNIT_AT(column, row) + row % 8;
+#define PAIR(k) *(__local ushort2 *)(to + k * ROWS) = (ushort2)(even[i].s##k, odd[i].s##k)
+                PAIR(0), PAIR(1), PAIR(2), PAIR(3), PAIR(4), PAIR(5), PAIR(6), PAIR(7);
+            }
+        } else {
+            barrier(CLK_LOCAL_MEM_FENCE);
+            for (uint i = id; i < ROWS * COLUMNS; i += GROUP) {
+                const uint row = i / COLUMNS, column = i % COLUMNS;
+                block[UNIT_AT(column, row) + row % 8] =
+                    row0 + row < n_rows && column0 + column < n_columns
+                        ? CLD_CAT(ONE_, TX)(x + (row0 + row) * x_ld + column0 + column)
+                        : 0;
+            }
         }
         barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
-        for (uint i = 0; i < 4; i++) {
-            uint column = id / 16 + 16 * i, row = id % 16 * 8;
+        for (uint i = 0; i < 2 * PASSES; i++) {
+            const uint at = id + GROUP * i, column = at / (ROWS / 8), row = at % (ROWS / 8) * 8;
             if (column0 + column < n_columns && row0 + row < y_ld)
-                *(__global ushort8 *)(y + y_at + (column0 + column) * y_ld + row0 + row) =
-                    *(__local const ushort8 *)(block + column * 128 + (row ^ (column / 8 * 8)));
+                *(__global uint4 *)(y + (column0 + column) * y_ld + row0 + row) =
+                    *(__local const uint4 *)(block + UNIT_AT(column, row));
         }
     }
 }

@@ -4,8 +4,8 @@
  * is a warpgroup that multiplies and a warp that fetches. It computes tiles of 64 x BN, one after
  * another; slices of 16 steps of both operands come through a ring of STAGES in local memory, which
  * runs ahead across tiles, so that loads are under way while results are written. The copy engine
- * reads blocks of 16 steps by 64 lines of 128 bytes by descriptors that gemm_sm90a_maps makes, and
- * gives zeros outside of a matrix, so m, n and k are free. Sums are named PTX registers, or the
+ * reads blocks of 16 steps by 64 lines of 128 bytes by descriptors that each group makes, and gives
+ * zeros outside of a matrix, so m, n and k are free. Sums are named PTX registers, or the
  * assembler would move them and serialise the products.
  *
  * Why 64 rows: three such groups share a multiprocessor, which takes 16 warps of 128 registers; a
@@ -74,6 +74,39 @@
 /* Waits until at most N products are under way. */
 #define WAIT_PRODUCTS(N) PTX("//WG wgmma.wait_group.sync.aligned " #N ";" ::: "memory")
 
+/* --- descriptors ----------------------------------------------------------------------------- */
+
+#define REPLACE(field, type, constraint, ord, value)                                               \
+    PTX("//WG tensormap.replace.tile." field ".global.b1024." type " [%0], " ord "%1;" ::"l"(map), \
+        constraint(value)                                                                          \
+        : "memory")
+#define REPLACE_CODE(field, code)                                                                  \
+    PTX("//WG tensormap.replace.tile." field ".global.b1024.b32 [%0], " code ";" ::"l"(map)        \
+        : "memory")
+
+/* All fields of the descriptor of a bf16 matrix x [n_rows, n_columns] that is read in boxes of
+ * BK rows by 64 columns, swizzled over 128 bytes, with zeros outside. */
+static inline void make_map(__global uchar *at, __global const ushort *x, ulong n_columns,
+                            ulong n_rows, ulong ld)
+{
+    __global ulong *map = (__global ulong *)at;
+    for (uint i = 0; i < 16; i++)
+        map[i] = 0;
+    REPLACE("global_address", "b64", "l", "", x);
+    REPLACE_CODE("rank", "1"); /* less one */
+    REPLACE("box_dim", "b32", "r", "0, ", 64u);
+    REPLACE("box_dim", "b32", "r", "1, ", (uint)BK);
+    REPLACE("global_dim", "b32", "r", "0, ", (uint)n_columns);
+    REPLACE("global_dim", "b32", "r", "1, ", (uint)n_rows);
+    REPLACE("global_stride", "b64", "l", "0, ", 2 * ld);
+    REPLACE("element_stride", "b32", "r", "0, ", 1u);
+    REPLACE("element_stride", "b32", "r", "1, ", 1u);
+    REPLACE_CODE("elemtype", "10"); /* bf16 */
+    REPLACE_CODE("interleave_layout", "0");
+    REPLACE_CODE("swizzle_mode", "3"); /* 128 bytes */
+    REPLACE_CODE("fill_mode", "0");
+}
+
 /* --- the ring -------------------------------------------------------------------------------- */
 
 struct ring {
@@ -127,8 +160,6 @@ static inline void fetch(uint to, uint full, uint2 begin, uint n_blocks, uint t,
 static inline void fetch_all(struct ring ring, struct work w, __global const uchar *maps)
 {
     struct place p = {0, 1}; /* at first every slot is empty: the phase before counts as over */
-    acquire_map(maps);
-    acquire_map(maps + 128);
     CLD_SHARE(tile, w.down * w.across + w.n_narrow) {
         uint2 begin = work_begin(w, (uint)tile);
         uint n_blocks = tile < w.down * w.across ? BN / 64 : NARROW / 64;
@@ -174,9 +205,12 @@ static inline void sum_tile(struct ring ring, struct place *p, uint n_steps, int
         put((float4)(v[2], v[3], v[6], v[7]), row + 8, column + 16 * g, m, n, OUT_ARGUMENTS);      \
     }
 
-/* maps: as gemm_sm90a_maps leaves it. k > 0. */
+/* maps: 256 bytes a work-group at a multiple of 128, for its descriptors of A and B: a kernel of its own
+ * that made them once would cost more than its work. Addresses and ld of A and B are multiples of 8
+ * elements. k > 0. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-gemm_sm90a(ulong m, ulong n, ulong k, __global const uchar *maps, OUT_PARAMETERS)
+gemm_sm90a(ulong m, ulong n, ulong k, __global uchar *maps, __global const ushort *a, ulong a_at,
+           ulong a_ld, __global const ushort *b, ulong b_at, ulong b_ld, OUT_PARAMETERS)
 {
     __local uchar slices[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
     __local ulong full[STAGES], empty[STAGES];
@@ -191,8 +225,15 @@ gemm_sm90a(ulong m, ulong n, ulong k, __global const uchar *maps, OUT_PARAMETERS
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     if (id >= WORKERS) {
-        if (id == WORKERS)
+        if (id == WORKERS) {
+            maps += 256 * get_group_id(0);
+            make_map(maps, a + a_at, m, k, a_ld);
+            make_map(maps + 128, b + b_at, n, k, b_ld);
+            publish_maps();
+            acquire_map(maps);
+            acquire_map(maps + 128);
             fetch_all(ring, w, maps);
+        }
         return;
     }
     struct place p = {0, 0};
@@ -205,51 +246,5 @@ gemm_sm90a(ulong m, ulong n, ulong k, __global const uchar *maps, OUT_PARAMETERS
         ulong row = begin.x + id / 32 * 16 + id % 32 / 4;
         uint column = begin.y + id % 4 * 2;
         EACH(PUT)
-    }
-}
-
-/* --- descriptors ----------------------------------------------------------------------------- */
-
-#define REPLACE(field, type, constraint, ord, value)                                               \
-    PTX("//WG tensormap.replace.tile." field ".global.b1024." type " [%0], " ord "%1;" ::"l"(map), \
-        constraint(value)                                                                          \
-        : "memory")
-#define REPLACE_CODE(field, code)                                                                  \
-    PTX("//WG tensormap.replace.tile." field ".global.b1024.b32 [%0], " code ";" ::"l"(map)        \
-        : "memory")
-
-/* All fields of the descriptor of a bf16 matrix x [n_rows, n_columns] that is read in boxes of
- * BK rows by 64 columns, swizzled over 128 bytes, with zeros outside. */
-static inline void make_map(__global uchar *at, __global const ushort *x, ulong n_columns,
-                            ulong n_rows, ulong ld)
-{
-    __global ulong *map = (__global ulong *)at;
-    for (uint i = 0; i < 16; i++)
-        map[i] = 0;
-    REPLACE("global_address", "b64", "l", "", x);
-    REPLACE_CODE("rank", "1"); /* less one */
-    REPLACE("box_dim", "b32", "r", "0, ", 64u);
-    REPLACE("box_dim", "b32", "r", "1, ", (uint)BK);
-    REPLACE("global_dim", "b32", "r", "0, ", (uint)n_columns);
-    REPLACE("global_dim", "b32", "r", "1, ", (uint)n_rows);
-    REPLACE("global_stride", "b64", "l", "0, ", 2 * ld);
-    REPLACE("element_stride", "b32", "r", "0, ", 1u);
-    REPLACE("element_stride", "b32", "r", "1, ", 1u);
-    REPLACE_CODE("elemtype", "10"); /* bf16 */
-    REPLACE_CODE("interleave_layout", "0");
-    REPLACE_CODE("swizzle_mode", "3"); /* 128 bytes */
-    REPLACE_CODE("fill_mode", "0");
-}
-
-/* maps: 256 bytes at a multiple of 128: the descriptors of A and B. Addresses and ld of A and B
- * are multiples of 8 elements. */
-__kernel __attribute__((reqd_work_group_size(32, 1, 1))) void
-gemm_sm90a_maps(ulong m, ulong n, ulong k, __global uchar *maps, __global const ushort *a,
-                ulong a_at, ulong a_ld, __global const ushort *b, ulong b_at, ulong b_ld)
-{
-    if (get_local_id(0) == 0 && get_group_id(0) == 0) {
-        make_map(maps, a + a_at, m, k, a_ld);
-        make_map(maps + 128, b + b_at, n, k, b_ld);
-        PTX("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
     }
 }

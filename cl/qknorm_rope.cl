@@ -1,17 +1,20 @@
 /* qknorm_rope.cl - RMSNorm of each head (NORM), then rotation of its two halves by the row's
  * position: (a, b) -> (a cos - b sin, b cos + a sin).
  *
- * An item is one head of one row; item i is head i % n_heads of row i / n_heads. In the GPU family
- * lph neighbouring work-items share an item, each holding 8 elements of either half, and a group
- * works on n_slots items at a time. In the CPU family a work-item holds the whole head. The rotation
- * is orthogonal, so its backward pass is the rotation by the negative angle.
- * Backward, a piece of work is a run of items, whose share of dw is one row of `part`. */
+ * A piece of work is a row's block of BLOCK neighbouring heads, so that row, position and angles are
+ * found once for all of them. In the GPU family LPH neighbouring work-items share a head, each
+ * holding 8 elements of either half, and each takes NI heads, N_SLOTS apart, whose loads are under
+ * way together. In the CPU family a work-item holds a whole head, and a block is one head. The
+ * rotation is orthogonal, so its backward pass is the rotation by the negative angle.
+ * Backward, a run of pieces makes one row of `part`: its share of dw. */
 #ifndef ODD_HALF
-#define ODD_HALF 0 /* 1: head_dim / 2 is no multiple of 8, so second halves lose the alignment */
+#define ODD_HALF 0 /* 1: head_dim / 2 is no multiple of 8: halves have tails and lose alignment */
 #endif
 #if ODD_HALF
 #undef ALIGNED
 #define ALIGNED 0
+#undef WHOLE
+#define WHOLE 0
 #endif
 #include "common.clh"
 #include "wide.clh"
@@ -35,37 +38,56 @@
 #define DX f32 /* of x's gradient */
 #endif
 
-/* `n_half` (head_dim / 2, at most 128) and `lph` are variables of the kernels. */
+/* `n_half` (head_dim / 2, at most 128) and `n_heads` are variables of the kernels. */
 #if CLD_CPU
-#define MAX_NV 8 /* vectors of half a head that one work-item holds */
-#define NV     ((n_half + WIDE - 1) / WIDE)
-#define LPH    1u
+#define MAX_NV  8 /* vectors of half a head that one work-item holds */
+#undef NV
+#define NV      ((n_half + WIDE - 1) / WIDE)
+#define LPH     1
+#define NI      1
+#define N_SLOTS 1
 #define HEAD_SCRATCH(s)
-#define HEAD_SUM(v, s) (v)
+#define HEAD_SUMS(v, s)
 #else
+#ifndef LPH
+#define LPH 1 /* work-items to a head: n_half / 8 rounded up, at most 16 */
+#endif
+#ifndef NI
+#define NI 1 /* heads of a work-item */
+#endif
 #define MAX_NV  1
-#define NV      1
-#define LPH     ((n_half + WIDE - 1) / WIDE)
-#define MAX_LPH 16
-/* Lanes behind the last slot read past LOCAL what nobody uses. */
-#define HEAD_SCRATCH(s) __local float s[LOCAL + MAX_LPH]
-#define HEAD_SUM(v, s)  head_sum((v), lph, (s))
-static inline float head_sum(float v, uint lph, __local float *s)
+#define N_SLOTS (LOCAL / LPH)
+/* Items behind the last slot read past the others what nobody uses. */
+#define HEAD_SCRATCH(s) __local float s[NI * LOCAL + LPH]
+#define HEAD_SUMS(v, s) head_sums((v), (s))
+static inline void head_sums(float v[NI], __local float *s)
 {
-    const uint first = (uint)LANE / lph * lph;
-    float sum = 0.0f;
-    s[LANE] = v;
+    const uint first = (uint)LANE / LPH * LPH;
+    for (uint i = 0; i < NI; i++)
+        s[i * LOCAL + LANE] = v[i];
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint k = 0; k < lph; k++)
-        sum += s[first + k];
+    for (uint i = 0; i < NI; i++) {
+        v[i] = 0.0f;
+        for (uint k = 0; k < LPH; k++)
+            v[i] += s[i * LOCAL + first + k];
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
-    return sum;
 }
 #endif
+#define BLOCK (N_SLOTS * NI) /* op_norm.c too */
 
 /* First column of my v-th vector inside a half, and what is left of the half from there. */
-#define COLUMN(v) (((v) * lph + lane) * WIDE)
-#define LEFT(v)   ((int)n_half - (int)COLUMN(v))
+#define COLUMN(v) (((v) * LPH + lane) * WIDE)
+#define LEFT(v)   (EXACT ? (int)WIDE : (int)n_half - (int)COLUMN(v))
+
+/* My i-th head of the block that begins at `head0`, and whether there is one. */
+#define HEAD(i) (head0 + slot + (i) * N_SLOTS)
+#define MINE(i) (CLD_CPU || EXACT || (slot < N_SLOTS && HEAD(i) < n_heads))
+
+/* The host keeps positions inside the table; a wrong one must not read outside. */
+#define ANGLES(r)                                                                                 \
+    (table + table_at +                                                                           \
+     min((ulong)max(positions[positions_at + (r)], 0), n_positions - 1) * table_ld)
 
 __kernel void qknorm_rope_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulong x_ld,
                                   __global const CLD_ELEM(W) *w, ulong w_at,
@@ -77,45 +99,55 @@ __kernel void qknorm_rope_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulo
                                   float eps)
 {
     HEAD_SCRATCH(s);
-    const uint lph = LPH, lane = (uint)LANE % lph, slot = (uint)LANE / lph, n_slots = LOCAL / lph;
-    const ulong n_items = n_rows * n_heads;
+    const uint lane = (uint)LANE % LPH, slot = (uint)LANE / LPH;
+    const uint n_blocks = (n_heads + BLOCK - 1) / BLOCK;
     w += w_at;
-    CLD_SHARE(i, (n_items + n_slots - 1) / n_slots) {
-        const bool mine = slot < n_slots && i * n_slots + slot < n_items;
-        ulong r = i * n_slots / n_heads;
-        uint h = (uint)(i * n_slots % n_heads) + slot;
-        r += h / n_heads;
-        h %= n_heads;
-        __global const CLD_ELEM(X) *xh = x + x_at + r * x_ld + h * (2ul * n_half);
-        floatw a[MAX_NV], b[MAX_NV];
-        float scale = 1.0f;
+    CLD_SHARE(piece, n_rows * n_blocks) {
+        const ulong r = (uint)piece / n_blocks;
+        const uint head0 = ((uint)piece - (uint)r * n_blocks) * BLOCK;
+        __global const float *cosines = ANGLES(r);
+        floatw a[NI][MAX_NV], b[NI][MAX_NV], c[MAX_NV], d[MAX_NV];
+#pragma unroll
+        for (uint i = 0; i < NI; i++) {
+            __global const CLD_ELEM(X) *xh = x + x_at + r * x_ld + HEAD(i) * (2ul * n_half);
+            for (uint v = 0; v < NV; v++) {
+                a[i][v] = LOADW(X, xh, COLUMN(v), MINE(i) ? LEFT(v) : 0);
+                b[i][v] = LOADW(X, xh + n_half, COLUMN(v), MINE(i) ? LEFT(v) : 0);
+            }
+        }
         for (uint v = 0; v < NV; v++) {
-            a[v] = LOADW(X, xh, COLUMN(v), mine ? LEFT(v) : 0);
-            b[v] = LOADW(X, xh + n_half, COLUMN(v), mine ? LEFT(v) : 0);
+            c[v] = LOADW(f32, cosines, COLUMN(v), LEFT(v));
+            d[v] = LOADW(f32, cosines + n_half, COLUMN(v), LEFT(v));
         }
 #if NORM
-        floatw squares = 0.0f;
-        for (uint v = 0; v < NV; v++)
-            squares += a[v] * a[v] + b[v] * b[v];
-        scale = rsqrt(HEAD_SUM(sumw(squares), s) / (2.0f * n_half) + eps);
-        for (uint v = 0; v < NV; v++) {
-            a[v] *= scale * LOADW(W, w, COLUMN(v), LEFT(v));
-            b[v] *= scale * LOADW(W, w + n_half, COLUMN(v), LEFT(v));
+        float scale[NI];
+#pragma unroll
+        for (uint i = 0; i < NI; i++) {
+            floatw squares = 0.0f;
+            for (uint v = 0; v < NV; v++)
+                squares += a[i][v] * a[i][v] + b[i][v] * b[i][v];
+            scale[i] = sumw(squares);
+        }
+        HEAD_SUMS(scale, s);
+#pragma unroll
+        for (uint i = 0; i < NI; i++) {
+            scale[i] = rsqrt(scale[i] / (2.0f * n_half) + eps);
+            for (uint v = 0; v < NV; v++) {
+                a[i][v] *= scale[i] * LOADW(W, w, COLUMN(v), LEFT(v));
+                b[i][v] *= scale[i] * LOADW(W, w + n_half, COLUMN(v), LEFT(v));
+            }
+            if (rstd && lane == 0 && MINE(i))
+                rstd[rstd_at + r * rstd_ld + HEAD(i)] = scale[i];
         }
 #endif
-        if (mine) {
-            /* The host keeps positions inside the table; a wrong one must not read outside. */
-            const ulong at = min((ulong)max(positions[positions_at + r], 0), n_positions - 1);
-            __global const float *cosines = table + table_at + at * table_ld;
-            __global CLD_ELEM(Y) *yh = y + y_at + r * y_ld + h * (2ul * n_half);
+#pragma unroll
+        for (uint i = 0; i < NI; i++) {
+            __global CLD_ELEM(Y) *yh = y + y_at + r * y_ld + HEAD(i) * (2ul * n_half);
             for (uint v = 0; v < NV; v++) {
-                floatw c = LOADW(f32, cosines, COLUMN(v), LEFT(v));
-                floatw d = LOADW(f32, cosines + n_half, COLUMN(v), LEFT(v));
-                STOREW(Y, a[v] * c - b[v] * d, yh, COLUMN(v), LEFT(v));
-                STOREW(Y, b[v] * c + a[v] * d, yh + n_half, COLUMN(v), LEFT(v));
+                STOREW(Y, a[i][v] * c[v] - b[i][v] * d[v], yh, COLUMN(v), MINE(i) ? LEFT(v) : 0);
+                STOREW(Y, b[i][v] * c[v] + a[i][v] * d[v], yh + n_half, COLUMN(v),
+                       MINE(i) ? LEFT(v) : 0);
             }
-            if (rstd && lane == 0)
-                rstd[rstd_at + r * rstd_ld + h] = scale;
         }
     }
 }
@@ -134,62 +166,82 @@ __kernel void qknorm_rope_backward(__global const CLD_ELEM(X) *x, ulong x_at, ul
 #if NORM && !CLD_CPU
     __local float slots[LOCAL * 2 * WIDE];
 #endif
-    const uint lph = LPH, lane = (uint)LANE % lph, slot = (uint)LANE / lph, n_slots = LOCAL / lph;
-    const ulong n_items = n_rows * n_heads;
+    const uint lane = (uint)LANE % LPH, slot = (uint)LANE / LPH;
+    const uint n_blocks = (n_heads + BLOCK - 1) / BLOCK;
+    const ulong n_pieces = n_rows * n_blocks;
     w += w_at;
     CLD_SHARE(p, n_parts) {
-        const ulong end = (p + 1) * n_items / n_parts;
+        const ulong end = (p + 1) * n_pieces / n_parts;
         floatw sum_a[MAX_NV], sum_b[MAX_NV];
         for (uint v = 0; v < NV; v++)
             sum_a[v] = sum_b[v] = 0.0f;
-        for (ulong i = p * n_items / n_parts; i < end; i += n_slots) {
-            const bool mine = slot < n_slots && i + slot < end;
-            ulong r = i / n_heads;
-            uint h = (uint)(i % n_heads) + slot;
-            r += h / n_heads;
-            h %= n_heads;
-            const ulong head = h * (2ul * n_half);
-            floatw a[MAX_NV], b[MAX_NV]; /* gradients of the halves before the rotation */
-            if (mine) {
-                const ulong at = min((ulong)max(positions[positions_at + r], 0), n_positions - 1);
-                __global const float *cosines = table + table_at + at * table_ld;
+        for (ulong piece = p * n_pieces / n_parts; piece < end; piece++) {
+            const ulong r = (uint)piece / n_blocks;
+            const uint head0 = ((uint)piece - (uint)r * n_blocks) * BLOCK;
+            __global const float *cosines = ANGLES(r);
+            /* Gradients of the halves before the rotation, and x's halves. */
+            floatw a[NI][MAX_NV], b[NI][MAX_NV], ha[NI][MAX_NV], hb[NI][MAX_NV];
+            floatw c[MAX_NV], d[MAX_NV];
+#pragma unroll
+            for (uint i = 0; i < NI; i++) {
+                const ulong head = HEAD(i) * (2ul * n_half);
                 __global const CLD_ELEM(DY) *dyh = dy + dy_at + r * dy_ld + head;
                 for (uint v = 0; v < NV; v++) {
-                    floatw c = LOADW(f32, cosines, COLUMN(v), LEFT(v));
-                    floatw d = LOADW(f32, cosines + n_half, COLUMN(v), LEFT(v));
-                    floatw da = LOADW(DY, dyh, COLUMN(v), LEFT(v));
-                    floatw db = LOADW(DY, dyh + n_half, COLUMN(v), LEFT(v));
-                    a[v] = da * c + db * d;
-                    b[v] = db * c - da * d;
+                    a[i][v] = LOADW(DY, dyh, COLUMN(v), MINE(i) ? LEFT(v) : 0);
+                    b[i][v] = LOADW(DY, dyh + n_half, COLUMN(v), MINE(i) ? LEFT(v) : 0);
                 }
-            } else {
-                for (uint v = 0; v < NV; v++)
-                    a[v] = b[v] = 0.0f;
-            }
 #if NORM
-            __global const CLD_ELEM(X) *xh = x + x_at + r * x_ld + head;
-            const float scale = mine ? rstd[rstd_at + r * rstd_ld + h] : 0.0f;
-            floatw dot = 0.0f, ha[MAX_NV], hb[MAX_NV];
-            for (uint v = 0; v < NV; v++) {
-                ha[v] = LOADW(X, xh, COLUMN(v), mine ? LEFT(v) : 0) * scale;
-                hb[v] = LOADW(X, xh + n_half, COLUMN(v), mine ? LEFT(v) : 0) * scale;
-                sum_a[v] += a[v] * ha[v];
-                sum_b[v] += b[v] * hb[v];
-                a[v] *= LOADW(W, w, COLUMN(v), LEFT(v));
-                b[v] *= LOADW(W, w + n_half, COLUMN(v), LEFT(v));
-                dot += a[v] * ha[v] + b[v] * hb[v];
+                __global const CLD_ELEM(X) *xh = x + x_at + r * x_ld + head;
+                for (uint v = 0; v < NV; v++) {
+                    ha[i][v] = LOADW(X, xh, COLUMN(v), MINE(i) ? LEFT(v) : 0);
+                    hb[i][v] = LOADW(X, xh + n_half, COLUMN(v), MINE(i) ? LEFT(v) : 0);
+                }
+#endif
             }
-            const float mean = HEAD_SUM(sumw(dot), s) / (2.0f * n_half);
             for (uint v = 0; v < NV; v++) {
-                a[v] = scale * (a[v] - ha[v] * mean);
-                b[v] = scale * (b[v] - hb[v] * mean);
+                c[v] = LOADW(f32, cosines, COLUMN(v), LEFT(v));
+                d[v] = LOADW(f32, cosines + n_half, COLUMN(v), LEFT(v));
+            }
+#pragma unroll
+            for (uint i = 0; i < NI; i++)
+                for (uint v = 0; v < NV; v++) {
+                    const floatw da = a[i][v], db = b[i][v];
+                    a[i][v] = da * c[v] + db * d[v];
+                    b[i][v] = db * c[v] - da * d[v];
+                }
+#if NORM
+            float scale[NI], mean[NI];
+#pragma unroll
+            for (uint i = 0; i < NI; i++) {
+                floatw dot = 0.0f;
+                scale[i] = MINE(i) ? rstd[rstd_at + r * rstd_ld + HEAD(i)] : 0.0f;
+                for (uint v = 0; v < NV; v++) {
+                    ha[i][v] *= scale[i];
+                    hb[i][v] *= scale[i];
+                    sum_a[v] += a[i][v] * ha[i][v];
+                    sum_b[v] += b[i][v] * hb[i][v];
+                    a[i][v] *= LOADW(W, w, COLUMN(v), LEFT(v));
+                    b[i][v] *= LOADW(W, w + n_half, COLUMN(v), LEFT(v));
+                    dot += a[i][v] * ha[i][v] + b[i][v] * hb[i][v];
+                }
+                mean[i] = sumw(dot);
+            }
+            HEAD_SUMS(mean, s);
+#pragma unroll
+            for (uint i = 0; i < NI; i++) {
+                mean[i] /= 2.0f * n_half;
+                for (uint v = 0; v < NV; v++) {
+                    a[i][v] = scale[i] * (a[i][v] - ha[i][v] * mean[i]);
+                    b[i][v] = scale[i] * (b[i][v] - hb[i][v] * mean[i]);
+                }
             }
 #endif
-            if (mine) {
-                __global CLD_ELEM(DX) *dxh = dx + dx_at + r * dx_ld + head;
+#pragma unroll
+            for (uint i = 0; i < NI; i++) {
+                __global CLD_ELEM(DX) *dxh = dx + dx_at + r * dx_ld + HEAD(i) * (2ul * n_half);
                 for (uint v = 0; v < NV; v++) {
-                    STOREW(DX, a[v], dxh, COLUMN(v), LEFT(v));
-                    STOREW(DX, b[v], dxh + n_half, COLUMN(v), LEFT(v));
+                    STOREW(DX, a[i][v], dxh, COLUMN(v), MINE(i) ? LEFT(v) : 0);
+                    STOREW(DX, b[i][v], dxh + n_half, COLUMN(v), MINE(i) ? LEFT(v) : 0);
                 }
             }
         }
@@ -207,8 +259,8 @@ __kernel void qknorm_rope_backward(__global const CLD_ELEM(X) *x, ulong x_at, ul
         for (uint j = (uint)LANE; j < 2 * n_half; j += LOCAL) {
             const uint c = j % n_half, at = c / WIDE * (2 * WIDE) + j / n_half * WIDE + c % WIDE;
             float sum = 0.0f;
-            for (uint k = 0; k < n_slots; k++)
-                sum += slots[k * lph * (2 * WIDE) + at];
+            for (uint k = 0; k < N_SLOTS; k++)
+                sum += slots[k * LPH * (2 * WIDE) + at];
             dw[j] = sum;
         }
         barrier(CLK_LOCAL_MEM_FENCE);

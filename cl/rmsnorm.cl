@@ -25,9 +25,6 @@
 #ifndef DX
 #define DX f32 /* of x's gradient */
 #endif
-#ifndef NV
-#define NV 1 /* GPU family: vectors of a row in one work-item, n_cols / (LOCAL * 8) rounded up */
-#endif
 
 __kernel void rmsnorm_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulong x_ld,
                               __global const CLD_ELEM(W) *w, ulong w_at, __global CLD_ELEM(Y) *y,
@@ -36,23 +33,37 @@ __kernel void rmsnorm_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulong x
 {
     GROUP_SCRATCH(s);
     w += w_at;
+    ROW(W, hw);
+    READ_ROW(W, hw, w, n_cols);
     CLD_SHARE(r, n_rows) {
         __global const CLD_ELEM(X) *xr = x + x_at + r * x_ld;
         __global CLD_ELEM(Y) *yr = y + y_at + r * y_ld;
+        ROW(X, hx);
+        READ_ROW(X, hx, xr, n_cols);
         floatw squares = 0.0f;
-        EACH_WIDE(j, n_cols) {
-            floatw v = LOADW(X, xr, j, n_cols - j);
-            squares += v * v;
+        EACH_HELD(v, j, n_cols) {
+            floatw t = HELD(X, hx, xr, v, j, n_cols);
+            squares += t * t;
         }
         float scale = rsqrt(GROUP_SUM(sumw(squares), s) / (float)n_cols + eps);
-        EACH_WIDE(j, n_cols) {
-            floatw v = LOADW(X, xr, j, n_cols - j) * scale * LOADW(W, w, j, n_cols - j);
-            STOREW(Y, v, yr, j, n_cols - j);
+        EACH_HELD(v, j, n_cols) {
+            floatw t = HELD(X, hx, xr, v, j, n_cols) * scale * HELD(W, hw, w, v, j, n_cols);
+            STOREW(Y, t, yr, j, HELD_LEFT(v, j, n_cols));
         }
         if (rstd && LANE == 0)
             rstd[rstd_at + r] = scale;
     }
 }
+
+/* On a GPU the next row is under way while the group adds up this one's. */
+#define READ_ROWS(r)                                                                              \
+    {                                                                                             \
+        READ_ROW(X, next_x, x + x_at + (r) * x_ld, n_cols);                                       \
+        READ_ROW(DY, next_dy, dy + dy_at + (r) * dy_ld, n_cols);                                  \
+        if (residual) {                                                                           \
+            READ_ROW(R, next_r, residual + r_at + (r) * r_ld, n_cols);                            \
+        }                                                                                         \
+    }
 
 __kernel void rmsnorm_backward(__global const CLD_ELEM(X) *x, ulong x_at, ulong x_ld,
                                __global const CLD_ELEM(W) *w, ulong w_at,
@@ -65,52 +76,58 @@ __kernel void rmsnorm_backward(__global const CLD_ELEM(X) *x, ulong x_at, ulong 
 {
     GROUP_SCRATCH(s);
     w += w_at;
+    ROW(W, hw);
+    READ_ROW(W, hw, w, n_cols);
     CLD_SHARE(p, n_parts) {
         __global float *dw = part + p * part_ld;
 #if CLD_CPU /* a row of sums is too long for registers but stays in the cache */
         EACH_WIDE(j, n_cols) STOREW(f32, (floatw)(0.0f), dw, j, n_cols - j);
 #else
         floatw sums[NV];
-        for (int v = 0; v < NV; v++)
-            sums[v] = 0.0f;
+        EACH_HELD(v, j, n_cols) sums[v] = 0.0f;
 #endif
-        for (ulong r = p * n_rows / n_parts; r < (p + 1) * n_rows / n_parts; r++) {
+        const ulong first = p * n_rows / n_parts, end = (p + 1) * n_rows / n_parts;
+        ROW(X, next_x);
+        ROW(DY, next_dy);
+        ROW(R, next_r);
+        READ_ROWS(first)
+        for (ulong r = first; r < end; r++) {
             __global const CLD_ELEM(X) *xr = x + x_at + r * x_ld;
             __global const CLD_ELEM(DY) *dyr = dy + dy_at + r * dy_ld;
             __global const CLD_ELEM(R) *rr = residual + r_at + r * r_ld;
             __global CLD_ELEM(DX) *dxr = dx + dx_at + r * dx_ld;
+            ROW(X, hx);
+            ROW(DY, hdy);
+            ROW(R, hr);
+            TAKE_ROW(hx, next_x);
+            TAKE_ROW(hdy, next_dy);
+            TAKE_ROW(hr, next_r);
+            if (r + 1 < end)
+                READ_ROWS(r + 1)
             const float scale = rstd[rstd_at + r];
             floatw dot = 0.0f;
+            EACH_HELD(v, j, n_cols) {
+                floatw h = HELD(X, hx, xr, v, j, n_cols) * scale;
+                floatw t = HELD(DY, hdy, dyr, v, j, n_cols) * h;
+                dot += t * HELD(W, hw, w, v, j, n_cols);
 #if CLD_CPU
-            EACH_WIDE(j, n_cols) {
-                floatw t = LOADW(DY, dyr, j, n_cols - j) * (LOADW(X, xr, j, n_cols - j) * scale);
-                dot += t * LOADW(W, w, j, n_cols - j);
                 STOREW(f32, LOADW(f32, dw, j, n_cols - j) + t, dw, j, n_cols - j);
-            }
 #else
-            for (int v = 0; v < NV; v++) {
-                const ulong j = (v * LANES + LANE) * WIDE;
-                const long left = (long)n_cols - (long)j;
-                floatw t = LOADW(DY, dyr, j, left) * (LOADW(X, xr, j, left) * scale);
-                dot += t * LOADW(W, w, j, left);
                 sums[v] += t;
-            }
 #endif
+            }
             float mean = GROUP_SUM(sumw(dot), s) / (float)n_cols;
-            EACH_WIDE(j, n_cols) {
-                floatw g = LOADW(DY, dyr, j, n_cols - j) * LOADW(W, w, j, n_cols - j);
-                floatw h = LOADW(X, xr, j, n_cols - j) * scale;
-                floatw v = scale * (g - h * mean);
+            EACH_HELD(v, j, n_cols) {
+                floatw g = HELD(DY, hdy, dyr, v, j, n_cols) * HELD(W, hw, w, v, j, n_cols);
+                floatw h = HELD(X, hx, xr, v, j, n_cols) * scale;
+                floatw t = scale * (g - h * mean);
                 if (residual)
-                    v += LOADW(R, rr, j, n_cols - j);
-                STOREW(DX, v, dxr, j, n_cols - j);
+                    t += HELD(R, hr, rr, v, j, n_cols);
+                STOREW(DX, t, dxr, j, HELD_LEFT(v, j, n_cols));
             }
         }
 #if !CLD_CPU
-        for (int v = 0; v < NV; v++) {
-            const ulong j = (v * LANES + LANE) * WIDE;
-            STOREW(f32, sums[v], dw, j, (long)n_cols - (long)j);
-        }
+        EACH_HELD(v, j, n_cols) STOREW(f32, sums[v], dw, j, HELD_LEFT(v, j, n_cols));
 #endif
     }
 }

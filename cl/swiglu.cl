@@ -20,6 +20,21 @@
 #define DU f32 /* of up's gradient */
 #endif
 
+/* 1 / (1 + exp(-g)). A GPU's own exp and reciprocal err by some 1e-5 at most, which the rounding of
+ * a bf16 result hides; a result in f32 takes the exact ones. */
+#define EXACT_SIGMOID(g) (1.0f / (1.0f + exp(-(g))))
+#define QUICK_SIGMOID(g) native_recip(1.0f + native_exp(-(g)))
+#if !CLD_CPU && CLD_IS_BF16(Y)
+#define GATE(g) ((g) * QUICK_SIGMOID(g))
+#else
+#define GATE(g) ((g) / (1.0f + exp(-(g))))
+#endif
+#if !CLD_CPU && CLD_IS_BF16(DG) && CLD_IS_BF16(DU)
+#define SIGMOID QUICK_SIGMOID
+#else
+#define SIGMOID EXACT_SIGMOID
+#endif
+
 __kernel void swiglu_forward(__global const CLD_ELEM(G) *gate, ulong gate_at, ulong gate_ld,
                              __global const CLD_ELEM(U) *up, ulong up_at, ulong up_ld,
                              __global CLD_ELEM(Y) *y, ulong y_at, ulong y_ld, ulong n_rows,
@@ -29,7 +44,7 @@ __kernel void swiglu_forward(__global const CLD_ELEM(G) *gate, ulong gate_at, ul
         const long left = n_cols - j;
         floatw g = LOADW(G, gate + gate_at + r * gate_ld, j, left);
         floatw u = LOADW(U, up + up_at + r * up_ld, j, left);
-        STOREW(Y, g / (1.0f + exp(-g)) * u, y + y_at + r * y_ld, j, left);
+        STOREW(Y, GATE(g) * u, y + y_at + r * y_ld, j, left);
     }
 }
 
@@ -45,7 +60,7 @@ __kernel void swiglu_backward(__global const CLD_ELEM(G) *gate, ulong gate_at, u
         floatw g = LOADW(G, gate + gate_at + r * gate_ld, j, left);
         floatw u = LOADW(U, up + up_at + r * up_ld, j, left);
         floatw d = LOADW(Y, dy + dy_at + r * dy_ld, j, left);
-        floatw s = 1.0f / (1.0f + exp(-g));
+        floatw s = SIGMOID(g);
         STOREW(DG, d * u * s * (1.0f + g * (1.0f - s)), d_gate + d_gate_at + r * d_gate_ld, j,
                left);
         STOREW(DU, d * g * s, d_up + d_up_at + r * d_up_ld, j, left);

@@ -58,7 +58,7 @@ static enum cld_status run_scores(struct cld_queue *q, const struct cld_attentio
     const struct cld_tensor none = {0};
     return RUN(q, a->plan, "dense_scores", z.n_scores, err, CLD_TENSOR_ARGS(a->q),
                CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(lse ? lse : &none), CLD_BUF(a->mask->buf),
-               CLD_BUF(a->scratch), SIZE_ARGS(z), CLD_FLOAT(cld_attention_scale(a->plan)));
+               CLD_BUF(a->scratch), SIZE_ARGS(z), CLD_FLOAT(a->plan->scale));
 }
 
 static enum cld_status forward(struct cld_queue *q, const struct cld_attention *a,
@@ -93,7 +93,7 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
                  CLD_TENSOR_ARGS(g->d_v), SIZE_ARGS(z))) ||
         (s = RUN(q, p, "dense_dscores", z.n_scores, err, weights, CLD_TENSOR_ARGS(a->v),
                  CLD_TENSOR_ARGS(g->d_o), delta_at, SIZE_ARGS(z),
-                 CLD_FLOAT(cld_attention_scale(p)))) ||
+                 CLD_FLOAT(p->scale))) ||
         (s = RUN(q, p, "dense_dq", n_rows, err, weights, CLD_TENSOR_ARGS(a->k),
                  CLD_TENSOR_ARGS(g->d_q), SIZE_ARGS(z))))
         return s;
@@ -102,5 +102,5 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
 }
 
 const struct cld_attention_impl cld_attention_dense = {
-    "dense", CLD_ATTENTION_DENSE, {[CLD_CLASS_CPU] = true, [CLD_CLASS_GPU] = true}, shape, forward,
-    backward};
+    "dense", CLD_ATTENTION_DENSE, {[CLD_CLASS_CPU] = true, [CLD_CLASS_GPU] = true}, NULL, shape,
+    forward, backward};

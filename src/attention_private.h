@@ -1,4 +1,4 @@
-/* attention_private.h - what op_attention.c, attention_sparse.c and attention_dense.c share. */
+/* attention_private.h - what op_attention.c and the attention_*.c share. */
 #ifndef CLD_ATTENTION_PRIVATE_H
 #define CLD_ATTENTION_PRIVATE_H
 
@@ -15,6 +15,8 @@ struct cld_attention_impl {
     const char *name;
     enum cld_attention_backend backend;
     bool on[2]; /* by enum cld_device_class */
+    /* Whether it does this geometry and storage on this queue; NULL: all of them. */
+    bool (*fits)(const struct cld_queue *q, const struct cld_attention_plan *p);
     enum cld_status (*shape)(const struct cld_queue *q, struct cld_attention_plan *p,
                              struct cld_error *err);
     enum cld_status (*forward)(struct cld_queue *q, const struct cld_attention *a,
@@ -24,10 +26,24 @@ struct cld_attention_impl {
 };
 
 extern const struct cld_attention_impl cld_attention_sparse_cpu, cld_attention_sparse_gpu,
-    cld_attention_dense;
+    cld_attention_sparse_sm80, cld_attention_sparse_sm90a, cld_attention_dense;
 
-/* head_dim^-0.5 */
-float cld_attention_scale(const struct cld_attention_plan *p);
+/* Query heads of a KV head. */
+static inline size_t cld_attention_group(const struct cld_attention_plan *p)
+{
+    return p->n_heads / p->n_kv_heads;
+}
+
+/* Bytes of spans and tile lists, for the plan's tiles. */
+size_t cld_attention_mask_bytes(const struct cld_attention_plan *p);
+
+/* Arguments that all sparse passes have in common; `column` of the counter is the pass's. */
+#define CLD_MASK_ARGS(a, ptr_at, list_at, column, n_pieces)                                       \
+    CLD_BUF((a)->mask->buf), CLD_U64((a)->mask->spans_at), CLD_U64(ptr_at), CLD_U64(list_at),     \
+        CLD_BUF((a)->visited ? (a)->visited->buf : NULL),                                         \
+        CLD_U64((a)->visited ? (a)->visited->offset + (column) : 0), CLD_I32((a)->mask->n_q),     \
+        CLD_I32((a)->mask->n_keys), CLD_U64(cld_attention_group((a)->plan)),                      \
+        CLD_FLOAT((a)->plan->scale), CLD_U64(n_pieces)
 
 /* A tensor as three arguments of a kernel: buffer, offset and ld in elements. */
 #define CLD_TENSOR_ARGS(t) CLD_BUF((t)->buf), CLD_U64((t)->offset), CLD_U64((t)->ld)

@@ -6,19 +6,19 @@
 
 #include "size.h"
 
-static size_t n_group(const struct cld_attention_plan *p)
-{
-    return p->n_heads / p->n_kv_heads;
-}
-
-/* Everything of a plan that follows from its tile shapes. */
-static void finish_plan(struct cld_attention_plan *p)
+size_t cld_attention_mask_bytes(const struct cld_attention_plan *p)
 {
     size_t n_q_tiles = cld_div_up(p->n_q_max, p->q_tile);
     size_t n_k_tiles = cld_div_up(p->n_keys_max, p->k_tile);
     size_t n_ints = cld_mul(2, cld_tiles_max(p->n_q_max, p->n_keys_max, p->q_tile, p->k_tile));
     n_ints = cld_add(n_ints, cld_add(cld_mul(4, p->n_q_max), n_q_tiles + n_k_tiles + 2));
-    p->mask_bytes = cld_mul(n_ints, sizeof(int32_t));
+    return cld_mul(n_ints, sizeof(int32_t));
+}
+
+/* Everything of a plan that follows from its tile shapes. */
+static void finish_plan(struct cld_attention_plan *p)
+{
+    p->mask_bytes = cld_attention_mask_bytes(p);
     /* delta, a row sum of d_o * o */
     p->scratch_bytes = p->backward ? cld_mul3(p->n_heads, p->n_q_max, sizeof(float)) : 0;
     snprintf(p->options, sizeof p->options, "-DD=%zu -DHG=%zu -DQT=%zu -DKT=%zu -DX=%s -DY=%s",
@@ -37,8 +37,8 @@ static enum cld_status shape_cpu(const struct cld_queue *q, struct cld_attention
 {
     (void)q;
     (void)err;
-    size_t n_parts = cld_div_up(n_group(p), 4);
-    p->heads_together = cld_div_up(n_group(p), n_parts);
+    size_t n_parts = cld_div_up(cld_attention_group(p), 4);
+    p->heads_together = cld_div_up(cld_attention_group(p), n_parts);
     p->q_tile = p->heads_together == 1 ? 32 : 16;
     p->k_tile = 32;
     p->local = 1;
@@ -60,9 +60,9 @@ static enum cld_status shape_gpu(const struct cld_queue *q, struct cld_attention
                         "has %zu and %zu bytes", cld_queue_name(q), d->max_group, d->local_bytes);
     /* Heads of a group and rows share a tile: the split that leaves the fewest idle rows, and of
      * equals the one with more heads, since a tile of few query rows masks less. */
-    for (size_t heads = 1; heads <= cld_min(n_group(p), tile / 8); heads++) {
+    for (size_t heads = 1; heads <= cld_min(cld_attention_group(p), tile / 8); heads++) {
         size_t rows = tile / heads / 8 * 8;
-        size_t busy = n_group(p) * 1000 / cld_div_up(n_group(p), heads) * rows / tile;
+        size_t n = cld_attention_group(p), busy = n * 1000 / cld_div_up(n, heads) * rows / tile;
         if (busy >= best) {
             best = busy;
             p->heads_together = heads;
@@ -90,20 +90,12 @@ static enum cld_status run_pass(struct cld_queue *q, const struct cld_attention_
     run_pass((q), (p), (pass), (n_pieces), (const struct cld_arg[]){__VA_ARGS__},                 \
              sizeof((const struct cld_arg[]){__VA_ARGS__}) / sizeof(struct cld_arg), (err))
 
-/* Arguments that all passes have in common; `column` of the counter is the pass's. */
-#define MASK_ARGS(a, ptr_at, list_at, column, n_pieces)                                           \
-    CLD_BUF((a)->mask->buf), CLD_U64((a)->mask->spans_at), CLD_U64(ptr_at), CLD_U64(list_at),     \
-        CLD_BUF((a)->visited ? (a)->visited->buf : NULL),                                         \
-        CLD_U64((a)->visited ? (a)->visited->offset + (column) : 0), CLD_I32((a)->mask->n_q),     \
-        CLD_I32((a)->mask->n_keys), CLD_U64(n_group((a)->plan)),                                  \
-        CLD_FLOAT(cld_attention_scale((a)->plan)), CLD_U64(n_pieces)
-
 /* Pieces of the passes that own query rows: query tiles x KV heads x parts of a group. */
 static size_t n_q_pieces(const struct cld_attention *a)
 {
     const struct cld_attention_plan *p = a->plan;
     return cld_mul3(a->mask->tiles.n_q_tiles, p->n_kv_heads,
-                    cld_div_up(n_group(p), p->heads_together));
+                    cld_div_up(cld_attention_group(p), p->heads_together));
 }
 
 static enum cld_status forward(struct cld_queue *q, const struct cld_attention *a,
@@ -113,7 +105,7 @@ static enum cld_status forward(struct cld_queue *q, const struct cld_attention *
     size_t n = n_q_pieces(a);
     return RUN_PASS(q, a->plan, "fwd", n, err, CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k),
                     CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o), CLD_TENSOR_ARGS(a->lse),
-                    MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 0, n));
+                    CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 0, n));
 }
 
 static enum cld_status backward(struct cld_queue *q, const struct cld_attention *a,
@@ -124,18 +116,18 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
     enum cld_status s =
         RUN_PASS(q, a->plan, "dq", n, err, CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k),
                  CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o), CLD_TENSOR_ARGS(a->lse),
-                 MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 1, n), CLD_TENSOR_ARGS(g->d_o),
+                 CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 1, n), CLD_TENSOR_ARGS(g->d_o),
                  CLD_TENSOR_ARGS(g->d_q), CLD_BUF(a->scratch));
     if (s)
         return s;
     n = cld_mul(m->tiles.n_k_tiles, a->plan->n_kv_heads);
     return RUN_PASS(q, a->plan, "dkv", n, err, CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k),
                     CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->lse),
-                    MASK_ARGS(a, m->bwd_ptr_at, m->bwd_at, 2, n), CLD_TENSOR_ARGS(g->d_o),
+                    CLD_MASK_ARGS(a, m->bwd_ptr_at, m->bwd_at, 2, n), CLD_TENSOR_ARGS(g->d_o),
                     CLD_TENSOR_ARGS(g->d_k), CLD_TENSOR_ARGS(g->d_v), CLD_BUF(a->scratch));
 }
 
 const struct cld_attention_impl cld_attention_sparse_cpu = {
-    "sparse cpu", CLD_ATTENTION_SPARSE, {[CLD_CLASS_CPU] = true}, shape_cpu, forward, backward};
+    "sparse cpu", CLD_ATTENTION_SPARSE, {[CLD_CLASS_CPU] = true}, NULL, shape_cpu, forward, backward};
 const struct cld_attention_impl cld_attention_sparse_gpu = {
-    "sparse gpu", CLD_ATTENTION_SPARSE, {[CLD_CLASS_GPU] = true}, shape_gpu, forward, backward};
+    "sparse gpu", CLD_ATTENTION_SPARSE, {[CLD_CLASS_GPU] = true}, NULL, shape_gpu, forward, backward};

@@ -2,8 +2,8 @@
  * context tokens, blocks, draft rows, labels and loss weights.
  *
  * Documents stand one after the other without padding, whatever rows they came from; positions
- * restart in each, and no span crosses a border. Blocks are sorted by (document, anchor). Row o of a
- * block holds the anchor's token (o = 0) or the mask token, and predicts the token at anchor + o;
+ * restart in each, and no span crosses a border. Blocks are sorted by (document, anchor). Row o of
+ * a block holds the anchor's token (o = 0) or the mask token, and predicts the token at anchor + o;
  * row 0 carries no loss. (DFlash, arXiv 2602.06036; rules in docs/algorithm.md.)
  *
  * Host memory, owned by the batch; one thread at a time. */
@@ -74,9 +74,10 @@ enum cld_status cld_batch_make_up(struct cld_batch *b, size_t n_docs, size_t len
 void cld_batch_count(const struct cld_document *docs, size_t n_docs,
                      const struct cld_batch_rules *rules, size_t *n_supervised, double *sum_weight);
 
-/* Cuts documents into passes that fit a plan: as many documents as `n_ctx` tokens, `n_blocks` blocks
- * and `n_tags` different tags allow, in order; a document with more anchors than there is room for
- * appears in several passes. Zero-initialise at[], then call until it gives 0 documents. */
+/* Cuts documents into passes that fit a plan: as many documents as `n_ctx` tokens, `n_blocks`
+ * blocks and `n_tags` different tags allow, in order; a document with more anchors than there is
+ * room for appears in several passes. Zero-initialise at[], then call until it gives 0
+ * documents. */
 struct cld_cutter {
     const struct cld_document *docs;
     size_t n_docs, n_ctx, n_blocks, n_tags;

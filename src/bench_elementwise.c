@@ -1,8 +1,11 @@
-/* bench_elementwise.c - operations that are bound by memory: norms, rotary embedding, SwiGLU and
- * the optimizer on the tensors of the drafter, and a plain copy to compare with. */
+/* bench_elementwise.c - operations that are bound by memory: norms, rotary embedding, SwiGLU, rows
+ * taken by index, the loss, turned copies and the optimizer on the tensors of the drafter, and a
+ * plain copy to compare with. Gradients are in the storage of what they are gradients of. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "bench_case.h"
+#include "op_gemm.h"
 #include "ops.h"
 
 static const size_t most_copied_bytes = (size_t)256 << 20; /* past any cache */
@@ -23,6 +26,8 @@ struct operation {
     const char *name;
     void (*declare)(struct work *w, struct cld_bench_record *r);
     cld_bench_fn *run;
+    cld_bench_fn *prepare; /* values other than those of cld_bench_case_create; NULL: none */
+    bool gpu_alone;        /* nothing that a CPU does */
 };
 
 static const struct cld_tensor *matrix(struct work *w, enum cld_dtype type, size_t n_rows,
@@ -89,9 +94,9 @@ static void declare_rmsnorm_back(struct work *w, struct cld_bench_record *r)
     w->t[0] = matrix(w, w->storage, n, c, r); /* x */
     w->t[1] = small(w, w->storage, 1, c);     /* w */
     w->t[2] = matrix(w, CLD_F32, 1, n, r);    /* rstd */
-    w->t[3] = matrix(w, CLD_F32, n, c, r);    /* dy */
-    w->t[4] = matrix(w, CLD_F32, n, c, r);    /* residual */
-    w->t[5] = matrix(w, CLD_F32, n, c, r);    /* dx */
+    w->t[3] = matrix(w, w->storage, n, c, r); /* dy */
+    w->t[4] = matrix(w, w->storage, n, c, r); /* residual */
+    w->t[5] = matrix(w, w->storage, n, c, r); /* dx */
     w->t[6] = small(w, CLD_F32, 1, c);        /* dw */
     w->scratch = cld_bench_buffer(&w->c, cld_norm_scratch_bytes(w->c.q, c), "scratch");
 }
@@ -109,7 +114,7 @@ static enum cld_status run_rmsnorm_back(struct cld_queue *q, void *arg, struct c
 static void declare_rope(struct work *w, struct cld_bench_record *r)
 {
     const struct cld_drafter_config *d = &w->b->setup->drafter;
-    size_t n = w->batch->n_draft, c = d->n_heads * d->head_dim;
+    size_t n = w->batch->n_draft, c = cld_mul(d->n_heads, d->head_dim);
     shape(r, n, c);
     w->t[0] = matrix(w, w->storage, n, c, r);       /* x */
     w->t[1] = small(w, w->storage, 1, d->head_dim); /* w */
@@ -130,16 +135,16 @@ static enum cld_status run_rope(struct cld_queue *q, void *arg, struct cld_error
 static void declare_rope_back(struct work *w, struct cld_bench_record *r)
 {
     const struct cld_drafter_config *d = &w->b->setup->drafter;
-    size_t n = w->batch->n_draft, c = d->n_heads * d->head_dim;
+    size_t n = w->batch->n_draft, c = cld_mul(d->n_heads, d->head_dim);
     shape(r, n, c);
     w->t[0] = matrix(w, w->storage, n, c, r);       /* x */
     w->t[1] = small(w, w->storage, 1, d->head_dim); /* w */
     w->t[2] = matrix(w, CLD_I32, 1, n, r);          /* positions */
     w->t[3] = small(w, CLD_F32, 16, d->head_dim);   /* table */
     w->t[4] = matrix(w, CLD_F32, n, d->n_heads, r); /* rstd */
-    w->t[5] = matrix(w, CLD_F32, n, c, r);          /* dy */
+    w->t[5] = matrix(w, w->storage, n, c, r);       /* dy */
     /* In place it would shrink or grow from run to run until denormals make it slow. */
-    w->t[6] = matrix(w, CLD_F32, n, c, r);          /* dx */
+    w->t[6] = matrix(w, w->storage, n, c, r);       /* dx */
     w->t[7] = small(w, CLD_F32, 1, d->head_dim);    /* dw */
     w->scratch = cld_bench_buffer(&w->c, cld_norm_scratch_bytes(w->c.q, d->head_dim), "scratch");
 }
@@ -172,13 +177,82 @@ static void declare_swiglu_back(struct work *w, struct cld_bench_record *r)
     size_t n = w->batch->n_draft, c = w->b->setup->drafter.intermediate;
     shape(r, n, c);
     for (int i = 0; i < 5; i++) /* gate, up; dy, d_gate, d_up */
-        w->t[i] = matrix(w, i < 2 ? w->storage : CLD_F32, n, c, r);
+        w->t[i] = matrix(w, w->storage, n, c, r);
 }
 
 static enum cld_status run_swiglu_back(struct cld_queue *q, void *arg, struct cld_error *err)
 {
     const struct cld_tensor *const *t = ((struct work *)arg)->t;
     return cld_swiglu_backward(q, t[0], t[1], t[2], t[3], t[4], err);
+}
+
+/* --- rows by index, turned copies -------------------------------------------------------------- */
+
+static void declare_gather(struct work *w, struct cld_bench_record *r)
+{
+    size_t n = w->batch->n_draft, c = w->b->setup->drafter.hidden;
+    shape(r, n, c);
+    w->t[0] = matrix(w, w->storage, n, c, r); /* x */
+    w->t[1] = matrix(w, CLD_I32, 1, n, r);    /* index */
+    w->t[2] = matrix(w, w->storage, n, c, r); /* y */
+}
+
+/* Every row once, none beside its neighbour. */
+static enum cld_status prepare_gather(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    const struct work *w = arg;
+    size_t n = w->t[1]->n_cols;
+    (void)q;
+    int32_t *index = malloc(cld_mul(n, sizeof *index));
+    if (!index)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu indices", n);
+    for (size_t i = 0; i < n; i++)
+        index[i] = (int32_t)(i / 2 + (i % 2 ? (n + 1) / 2 : 0));
+    enum cld_status s = cld_buf_write(w->t[1]->buf, 0, index, n * sizeof *index, err);
+    free(index);
+    return s;
+}
+
+static enum cld_status run_gather(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    const struct cld_tensor *const *t = ((struct work *)arg)->t;
+    return cld_gather_rows(q, t[0], t[1], t[2], err);
+}
+
+static void declare_turn(struct work *w, struct cld_bench_record *r)
+{
+    size_t n = w->batch->n_draft, c = w->b->setup->drafter.intermediate;
+    shape(r, n, c);
+    w->t[0] = matrix(w, w->storage, n, c, r);
+    w->t[1] = matrix(w, CLD_BF16, c, n, r);
+}
+
+static enum cld_status run_turn(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    const struct cld_tensor *const *t = ((struct work *)arg)->t;
+    return cld_gemm_turn(q, t[0], t[1], err);
+}
+
+/* --- loss ------------------------------------------------------------------------------------- */
+
+/* One chunk of the rows that have a loss. Labels are zeros. */
+static void declare_loss(struct work *w, struct cld_bench_record *r)
+{
+    size_t chunk = cld_mul(w->b->cfg->train.loss_chunk, w->b->setup->drafter.block_size);
+    size_t n = cld_min(w->batch->n_draft, chunk), v = w->b->setup->drafter.vocab;
+    shape(r, n, v);
+    w->t[0] = matrix(w, CLD_F32, n, v, r);    /* logits */
+    w->t[1] = matrix(w, w->storage, n, v, r); /* gradient */
+    w->t[2] = matrix(w, CLD_I32, 1, n, r);    /* labels */
+    w->t[3] = matrix(w, CLD_F32, 1, n, r);    /* weights */
+    w->t[4] = matrix(w, CLD_F32, 1, n, r);    /* loss */
+    w->t[5] = matrix(w, CLD_I32, 1, n, r);    /* hit */
+}
+
+static enum cld_status run_loss(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    const struct cld_tensor *const *t = ((struct work *)arg)->t;
+    return cld_cross_entropy(q, t[0], t[2], t[3], t[4], t[5], t[1], err);
 }
 
 /* --- optimizer -------------------------------------------------------------------------------- */
@@ -208,6 +282,12 @@ static void declare_adamw(struct work *w, struct cld_bench_record *r)
     w->t[4] = w->storage == CLD_F32 ? w->t[3] : matrix(w, w->storage, 1, n, r); /* weight */
 }
 
+/* The second moment is a mean of squares. */
+static enum cld_status prepare_adamw(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    return cld_fill(q, ((struct work *)arg)->t[2], 1.0f, err);
+}
+
 static enum cld_status run_adamw(struct cld_queue *q, void *arg, struct cld_error *err)
 {
     const struct cld_tensor *const *t = ((struct work *)arg)->t;
@@ -228,15 +308,18 @@ static enum cld_status run_adamw(struct cld_queue *q, void *arg, struct cld_erro
 /* --- all of them ------------------------------------------------------------------------------ */
 
 static const struct operation operations[] = {
-    {"copy", declare_copy, run_copy},
-    {"rmsnorm forward", declare_rmsnorm, run_rmsnorm},
-    {"rmsnorm backward", declare_rmsnorm_back, run_rmsnorm_back},
-    {"qknorm_rope forward", declare_rope, run_rope},
-    {"qknorm_rope backward", declare_rope_back, run_rope_back},
-    {"swiglu forward", declare_swiglu, run_swiglu},
-    {"swiglu backward", declare_swiglu_back, run_swiglu_back},
-    {"gradient norm", declare_norm, run_norm},
-    {"adamw", declare_adamw, run_adamw},
+    {"copy", declare_copy, run_copy, NULL, false},
+    {"rmsnorm forward", declare_rmsnorm, run_rmsnorm, NULL, false},
+    {"rmsnorm backward", declare_rmsnorm_back, run_rmsnorm_back, NULL, false},
+    {"qknorm_rope forward", declare_rope, run_rope, NULL, false},
+    {"qknorm_rope backward", declare_rope_back, run_rope_back, NULL, false},
+    {"swiglu forward", declare_swiglu, run_swiglu, NULL, false},
+    {"swiglu backward", declare_swiglu_back, run_swiglu_back, NULL, false},
+    {"gather", declare_gather, run_gather, prepare_gather, false},
+    {"turned copy", declare_turn, run_turn, NULL, true},
+    {"cross-entropy", declare_loss, run_loss, NULL, false},
+    {"gradient norm", declare_norm, run_norm, NULL, false},
+    {"adamw", declare_adamw, run_adamw, prepare_adamw, false},
 };
 
 /* Elements of the arenas of the drafter, from its description; nothing is created. */
@@ -277,8 +360,7 @@ static enum cld_status measure(struct work *w, const struct operation *op, struc
              cld_queue_class(q) == CLD_CLASS_CPU ? "cpu" : "gpu");
     if ((s = cld_bench_case_create(&w->c, w->b, err)))
         goto done;
-    /* The second moment is a mean of squares. */
-    if (op->run == run_adamw && (s = cld_fill(q, w->t[2], 1.0f, err)))
+    if (op->prepare && (s = op->prepare(q, w, err)))
         goto done;
     s = cld_bench_measure(w->b, q, op->run, w, &r, err);
 done:
@@ -297,7 +379,8 @@ enum cld_status cld_bench_elementwise(const struct cld_bench *b, struct cld_queu
     for (size_t i = 0; i < cld_bench_n_storages(b) && !s; i++) {
         w.storage = cld_bench_storage(b, i);
         for (size_t k = 0; k < sizeof operations / sizeof *operations && !s; k++)
-            s = measure(&w, &operations[k], q, err);
+            if (!operations[k].gpu_alone || cld_queue_class(q) == CLD_CLASS_GPU)
+                s = measure(&w, &operations[k], q, err);
     }
     cld_batch_free(&batch);
     return s;

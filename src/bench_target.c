@@ -1,5 +1,5 @@
-/* bench_target.c - the target's forward pass over the configured micro-batch: all of its layers, and up
- * to the last tap, which is what training runs. */
+/* bench_target.c - the target's forward pass over the configured micro-batch: all of its layers,
+ * and up to the last tap, which is what training runs. */
 #include "bench.h"
 #include "bench_case.h"
 #include "target.h"

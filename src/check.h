@@ -66,6 +66,8 @@ struct cld_check_options {
     const char *device; /* as on the command line, for the commands that repeat failures; or NULL */
     FILE *out;          /* a line a case; NULL: failures only, to stderr */
 };
+/* Operations run beside each other, in up to eight threads with queues of their own: builds, waits
+ * and references overlap. Lines come in the order of the table. */
 enum cld_status cld_check_device(const struct cld_device_info *device,
                                  const struct cld_check_options *options, size_t *n_passed,
                                  size_t *n_failed, struct cld_error *err);
@@ -75,8 +77,8 @@ enum cld_status cld_check_device(const struct cld_device_info *device,
 void cld_check_begin(struct cld_check *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* An input [n_rows, n_cols] of normal values times `scale`, and its exact host copy. The returned
- * pointer stays valid until the next cld_check_begin (at most 64 tensors a case). */
+/* An input [n_rows, n_cols] of about normal values times `scale`, and its exact host copy. The
+ * returned pointer stays valid until the next cld_check_begin (at most 64 tensors a case). */
 enum cld_status cld_check_input(struct cld_check *c, const char *name, enum cld_dtype type,
                                 size_t n_rows, size_t n_cols, double scale,
                                 struct cld_check_tensor **out, struct cld_error *err);

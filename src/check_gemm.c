@@ -1,10 +1,7 @@
 #include "check_gemm.h"
 
-#include <stdlib.h>
-
 #include "op_gemm.h"
 #include "probe.h"
-#include "size.h"
 
 enum residual { no_residual, other_residual, same_residual };
 
@@ -39,31 +36,36 @@ static enum cld_status body(struct cld_check *c, void *arg, struct cld_error *er
     return cld_gemm(c->q, &o->g, o->scratch, err);
 }
 
-static double at(const struct cld_check_tensor *t, size_t row, size_t column)
+/* What the product reads of an operand, as [n_rows, n_cols], whichever way it lies in the
+ * tensor. */
+static void operand(const struct product *p, const struct cld_check_tensor *t, bool transposed,
+                    size_t n_rows, size_t n_cols, double *to)
 {
-    return t->value[row * t->t.n_cols + column];
-}
-
-static double operand(const struct product *p, const struct cld_check_tensor *t, size_t row,
-                      size_t column)
-{
-    double v = at(t, row, column);
-    return rounds(p) ? cld_bf16_to_f32(cld_f32_to_bf16((float)v)) : v;
-}
-
-/* want [m, n] in double. `start` is R or NULL. */
-static void reference(const struct product *p, const struct cld_check_tensor *a,
-                      const struct cld_check_tensor *b, const struct cld_check_tensor *bias,
-                      const struct cld_check_tensor *start, double *want)
-{
-    for (size_t i = 0; i < p->m; i++)
-        for (size_t j = 0; j < p->n; j++) {
-            double sum = (bias ? at(bias, 0, j) : 0) + (start ? at(start, i, j) : 0);
-            for (size_t l = 0; l < p->k; l++)
-                sum += (p->kind == CLD_GEMM_TN ? operand(p, a, l, i) : operand(p, a, i, l)) *
-                       (p->kind == CLD_GEMM_NT ? operand(p, b, j, l) : operand(p, b, l, j));
-            want[i * p->n + j] = sum;
+    for (size_t i = 0; i < n_rows; i++)
+        for (size_t j = 0; j < n_cols; j++) {
+            double v = t->value[transposed ? j * n_rows + i : i * n_cols + j];
+            *to++ = rounds(p) ? cld_bf16_to_f32(cld_f32_to_bf16((float)v)) : v;
         }
+}
+
+/* row [n] += x times another */
+static void add_scaled(double *restrict row, double x, const double *restrict other, size_t n)
+{
+    for (size_t j = 0; j < n; j++)
+        row[j] += x * other[j];
+}
+
+/* want [m, n] in double from a [m, k] and b [k, n]. `start` is R or NULL. */
+static void reference(const struct product *p, const double *a, const double *b,
+                      const struct cld_check_tensor *bias, const struct cld_check_tensor *start,
+                      double *want)
+{
+    for (size_t i = 0; i < p->m; i++, want += p->n) {
+        for (size_t j = 0; j < p->n; j++)
+            want[j] = (bias ? bias->value[j] : 0) + (start ? start->value[i * p->n + j] : 0);
+        for (size_t l = 0; l < p->k; l++)
+            add_scaled(want, a[i * p->k + l], b + l * p->n, p->n);
+    }
 }
 
 static enum cld_status check_product(struct cld_check *c, const struct product *p,
@@ -73,7 +75,7 @@ static enum cld_status check_product(struct cld_check *c, const struct product *
     enum cld_status s = CLD_OK;
     struct cld_check_tensor *a, *b, *out, *bias = NULL, *r = NULL;
     struct operands o = {.scratch = NULL};
-    double *want = NULL;
+    double *want, *from_a, *from_b;
     bool tn = p->kind == CLD_GEMM_TN, nt = p->kind == CLD_GEMM_NT;
     cld_check_begin(c, "gemm%s %s %zux%zux%zu %s*%s->%s%s%s ld+%zu at+%zu",
                     backend_names[p->backend], kind_names[p->kind], p->m, p->n, p->k,
@@ -107,11 +109,13 @@ static enum cld_status check_product(struct cld_check *c, const struct product *
                             .bf16_products = rounds(p)};
     if ((s = cld_buf_create(c->q, "scratch", cld_gemm_scratch_bytes(c->q, &o.g), &o.scratch, err)))
         goto done;
-    if (!(want = malloc(cld_mul(cld_mul(p->m, p->n) + 1, sizeof *want)))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for a reference of %zu x %zu", p->m, p->n);
+    if ((s = cld_check_doubles(c, p->m * p->n, &want, err)) ||
+        (s = cld_check_doubles(c, p->m * p->k, &from_a, err)) ||
+        (s = cld_check_doubles(c, p->k * p->n, &from_b, err)))
         goto done;
-    }
-    reference(p, a, b, bias, r, want);
+    operand(p, a, tn, p->m, p->k, from_a);
+    operand(p, b, nt, p->k, p->n, from_b);
+    reference(p, from_a, from_b, bias, r, want);
     if (!(s = cld_check_twice(c, body, &o, err)))
         s = cld_check_compare(c, out, want, p->c == CLD_BF16 ? 4e-3 : rounds(p) ? 2e-5 : 1e-5,
                               err);
@@ -119,7 +123,6 @@ static enum cld_status check_product(struct cld_check *c, const struct product *
         cld_check_end(c);
 done:
     cld_buf_free(o.scratch);
-    free(want);
     return s;
 }
 
@@ -170,11 +173,20 @@ static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend b
 
 enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err)
 {
-    enum cld_status s = check_shapes(c, CLD_GEMM_PORTABLE, n_shapes, err);
+    return check_shapes(c, CLD_GEMM_PORTABLE, n_shapes, err);
+}
+
+enum cld_status cld_check_gemm_clblast(struct cld_check *c, struct cld_error *err)
+{
     /* The same library for both families, and slow to build: once is enough. */
-    if (!s && c->storage == CLD_F32 && cld_queue_class(c->q) == CLD_CLASS_CPU)
-        s = check_shapes(c, CLD_GEMM_CLBLAST, n_shapes - 1, err);
-    if (!s && cld_probe_usable(c->q, CLD_PROBE_SM80))
+    bool once = c->storage == CLD_F32 && cld_queue_class(c->q) == CLD_CLASS_CPU;
+    return once ? check_shapes(c, CLD_GEMM_CLBLAST, n_shapes - 1, err) : CLD_OK;
+}
+
+enum cld_status cld_check_gemm_tensor(struct cld_check *c, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if (cld_probe_usable(c->q, CLD_PROBE_SM80))
         s = check_shapes(c, CLD_GEMM_SM80, n_shapes, err);
     if (!s && cld_probe_usable(c->q, CLD_PROBE_SM90A))
         s = check_shapes(c, CLD_GEMM_SM90A, n_shapes, err);

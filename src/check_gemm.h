@@ -5,7 +5,10 @@
 #include "check.h"
 
 /* Every kind over odd shapes, storages, leading dimensions, offsets, bias and residual, with the
- * portable back-end of the queue's family and, in F32, with CLBlast. */
+ * portable back-end of the queue's family; with CLBlast, in F32, once; with tensor cores, where the
+ * device has them. */
 enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err);
+enum cld_status cld_check_gemm_clblast(struct cld_check *c, struct cld_error *err);
+enum cld_status cld_check_gemm_tensor(struct cld_check *c, struct cld_error *err);
 
 #endif

@@ -97,7 +97,8 @@ static enum cld_status ce_case(struct cld_check *c, const struct ce_case *k, str
     double *logits, *labels, *weights, *loss, *hit, *gradient;
     enum cld_status s;
     cld_check_begin(c, "cross_entropy%s n=%zu v=%zu ld=+%zu skew=%zu scale=%g %s%s",
-                    k->gradient == NO_GRADIENT ? " forward" : k->gradient == APART ? " apart" : "", k->n, k->v, k->pad, k->skew, k->scale,
+                    k->gradient == NO_GRADIENT ? " forward" : k->gradient == APART ? " apart" : "",
+                    k->n, k->v, k->pad, k->skew, k->scale,
                     cld_dtype_name(type), k->weightless ? " weightless" : "");
     c->pad = k->pad;
     c->skew = k->skew;

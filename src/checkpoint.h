@@ -24,9 +24,10 @@ size_t cld_checkpoint_bytes(const struct cld_drafter *d);
 
 /* Writes DIR/step-N for N = st->step; `dir` is a run's checkpoints directory and is made if need
  * be. Where st->best_step is this step, `best` points at it. Later steps become old-step-N
- * (cld_ckptdir_rewind), and of the others only the `keep` newest (0: all) and the best stay. CLD_E_IO leaves the older ones as they were; a failure to remove old ones is a
- * warning, since the new one is there. `d` must be one that trains; one with
- * shards needs an image of the whole, others NULL. */
+ * (cld_ckptdir_rewind), and of the others only the `keep` newest (0: all) and the best stay.
+ * CLD_E_IO leaves the older ones as they were; a failure to remove old ones is a warning, since the
+ * new one is there. `d` must be one that trains; one with shards needs an image of the whole,
+ * others NULL. */
 enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d,
                                     const struct cld_image *image,
                                     const struct cld_drafter_file *f,

@@ -445,11 +445,12 @@ enum cld_status cld_ckptdir_rewind(const char *parent, int64_t step, int64_t bes
     return s ? s : cld_dir_sync(parent, err);
 }
 
-/* Renamed before it is removed, so that a step-N is whole or not there. */
-static enum cld_status discard(const char *parent, int64_t step, struct cld_error *err)
+/* PARENT/NAME, of step N, is renamed before it is removed, so that it is whole or not there. */
+static enum cld_status discard(const char *parent, const char *name, int64_t step,
+                               struct cld_error *err)
 {
     enum cld_status s;
-    char *path = cld_format("%s/step-%" PRId64, parent, step);
+    char *path = cld_format("%s/%s", parent, name);
     char *doomed = cld_format("%s/step-%" PRId64 ".tmp-%ld", parent, step, (long)getpid());
     if (!path || !doomed)
         s = no_memory(err, parent);
@@ -462,18 +463,60 @@ static enum cld_status discard(const char *parent, int64_t step, struct cld_erro
     return s;
 }
 
+/* The N of old-step-N or old-step-N.K, as set_aside names them; -1: another name. */
+static int64_t old_step(const char *name)
+{
+    char base[40];
+    long pid;
+    int64_t step = -1;
+    if (strncmp(name, "old-", 4))
+        return -1;
+    size_t n = strcspn(name + 4, ".");
+    const char *suffix = name + 4 + n;
+    size_t n_digits = *suffix ? strspn(suffix + 1, "0123456789") : 0;
+    if (n >= sizeof base || (*suffix && (!n_digits || suffix[1 + n_digits])))
+        return -1;
+    memcpy(base, name + 4, n);
+    base[n] = 0;
+    return classify(base, &step, &pid) == STEP ? step : -1;
+}
+
+/* Those of another course go once this one has come as far as they had. */
+static enum cld_status discard_old(const char *parent, int64_t reached, struct cld_error *err)
+{
+    char **names;
+    size_t n;
+    enum cld_status s = cld_dir_list(parent, &names, &n, err);
+    for (size_t i = 0; i < n && !s; i++) {
+        int64_t step = old_step(names[i]);
+        char *path = cld_format("%s/%s", parent, names[i]);
+        if (!path)
+            s = no_memory(err, parent);
+        else if (step >= 0 && step <= reached && has_manifest(path))
+            s = discard(parent, names[i], step, err);
+        free(path);
+    }
+    cld_dir_list_free(names, n);
+    return s;
+}
+
 enum cld_status cld_ckptdir_prune(const char *parent, size_t keep, int64_t also_keep,
                                   struct cld_error *err)
 {
     int64_t *steps = NULL;
     size_t n = 0;
     enum cld_status s = list_steps(parent, true, &steps, &n, err);
-    if (s || !keep || n <= keep || (s = verify_step(parent, steps[0], err)))
+    if (s || !keep || !n || (s = verify_step(parent, steps[0], err)))
         goto done;
     int64_t best = best_step(parent);
     for (size_t i = keep; i < n && !s; i++)
-        if (steps[i] != also_keep && steps[i] != best)
-            s = discard(parent, steps[i], err);
+        if (steps[i] != also_keep && steps[i] != best) {
+            char name[32];
+            snprintf(name, sizeof name, "step-%" PRId64, steps[i]);
+            s = discard(parent, name, steps[i], err);
+        }
+    if (!s)
+        s = discard_old(parent, steps[0], err);
 done:
     free(steps);
     return s;

@@ -47,15 +47,16 @@ enum cld_status cld_ckptdir_latest(const char *parent, bool set_bad_aside, char 
 /* Points PARENT/best at step-N, in one step. */
 enum cld_status cld_ckptdir_mark_best(const char *parent, int64_t step, struct cld_error *err);
 
-/* The run of PARENT goes on from `step`: later ones, which another course of it left, are renamed to
- * old-step-N, so that the newest is always the present course's. A `best` among them names step
+/* The run of PARENT goes on from `step`: later ones, which another course of it left, are renamed
+ * to old-step-N, so that the newest is always the present course's. A `best` among them names step
  * `best` instead (-1: none), or goes if that is not there. No PARENT is fine. */
 enum cld_status cld_ckptdir_rewind(const char *parent, int64_t step, int64_t best,
                                    struct cld_error *err);
 
 /* Removes what dead processes left half written. Then, if the newest step-N verifies (its error
  * otherwise, and nothing more is removed), removes all but the `keep` newest, the step `also_keep`
- * (-1: none) and the one that `best` names. keep = 0 keeps all. */
+ * (-1: none) and the one that `best` names, and what a rewind left of another course up to the
+ * newest's step. keep = 0 keeps all. */
 enum cld_status cld_ckptdir_prune(const char *parent, size_t keep, int64_t also_keep,
                                   struct cld_error *err);
 

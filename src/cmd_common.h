@@ -13,9 +13,9 @@
 enum cld_dtype cld_cmd_precision(const struct cld_args *a);
 enum cld_attention_backend cld_cmd_attention(const struct cld_args *a);
 
-/* Runs `check` on every positional argument, on the device of --device, and closes with "N passed, M
- * failed": CLD_E_CHECK if any failed. A case that cannot be run counts as failed and is printed; the first
- * such reason decides how the command ends. */
+/* Runs `check` on every positional argument, on the device of --device, and closes with "N passed,
+ * M failed": CLD_E_CHECK if any failed. A case that cannot be run counts as failed and is printed;
+ * the first such reason decides how the command ends. */
 typedef enum cld_status cld_cmd_check_fn(const char *path, const struct cld_device_info *device,
                                          const struct cld_args *a, bool *failed,
                                          struct cld_error *err);

@@ -1,4 +1,5 @@
-/* cmd_export.c - a checkpoint as a Hugging Face drafter directory: config.json, model.safetensors. */
+/* cmd_export.c - a checkpoint as a Hugging Face drafter directory: config.json,
+ * model.safetensors. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -44,7 +45,8 @@ static enum cld_status refuse_model(const char *out, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_drafter_file earlier;
-    char *config = cld_format("%s/config.json", out), *weights = cld_format("%s/model.safetensors", out);
+    char *config = cld_format("%s/config.json", out);
+    char *weights = cld_format("%s/model.safetensors", out);
     struct cld_error why = CLD_ERROR_INIT;
     if (!config || !weights)
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory");

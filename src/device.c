@@ -123,7 +123,8 @@ static enum cld_status describe(cl_platform_id p, cl_device_id id, struct cld_de
         return cld_fail(err, CLD_E_MEMORY, "", "no memory for the device list");
     d->class = device_size(id, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU ? CLD_CLASS_CPU : CLD_CLASS_GPU;
     d->host_memory = d->class == CLD_CLASS_CPU;
-    d->available = device_size(id, CL_DEVICE_AVAILABLE) && device_size(id, CL_DEVICE_COMPILER_AVAILABLE);
+    d->available = device_size(id, CL_DEVICE_AVAILABLE) &&
+                   device_size(id, CL_DEVICE_COMPILER_AVAILABLE);
     d->global_bytes = device_size(id, CL_DEVICE_GLOBAL_MEM_SIZE);
     d->reported_max_alloc_bytes = device_size(id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     d->local_bytes = device_size(id, CL_DEVICE_LOCAL_MEM_SIZE);

@@ -23,7 +23,7 @@ enum cld_quirk {
     CLD_QUIRK_SINGLE_THREAD = 1 << 3,  /* the whole implementation is not thread-safe */
     CLD_QUIRK_LAZY_ALLOC = 1 << 4,     /* creation always succeeds: touch buffers to know */
     CLD_QUIRK_MEMORY_GUESS = 1 << 5,   /* reported memory is a fraction of a growing host's */
-    CLD_QUIRK_DEAR_BINARY = 1 << 6     /* binaries cost more than they save: none unless asked for */
+    CLD_QUIRK_DEAR_BINARY = 1 << 6     /* binaries cost more than they save */
 };
 
 struct cld_device_info {
@@ -38,7 +38,7 @@ struct cld_device_info {
     size_t max_alloc_bytes;   /* after quirks */
     size_t reported_max_alloc_bytes;
     size_t local_bytes, max_group, n_compute_units, base_align_bytes;
-    size_t float_width;       /* floats in a native vector: 8 with AVX2, 16 with AVX-512, 1 on most GPUs */
+    size_t float_width;       /* floats in a native vector: 8 with AVX2, 16 with AVX-512 */
     unsigned quirks;          /* bits of enum cld_quirk */
     size_t part, n_parts;     /* the i-th of n parts of a partitioned device; 0 of 1: the whole */
     void *cl_platform, *cl_device;
@@ -67,7 +67,8 @@ bool cld_device_is_nvidia(const struct cld_device_info *d);
 
 bool cld_device_has_extension(const struct cld_device_info *d, const char *name);
 
-/* Quirk i of the table: its bit, short name, what is wrong, and the evidence. False past the end. */
+/* Quirk i of the table: its bit, short name, what is wrong, and the evidence. False past the
+ * end. */
 bool cld_quirk_describe(size_t i, unsigned *bit, const char **name, const char **what);
 
 #endif

@@ -1,8 +1,8 @@
 /* error.h - one status enum, one error record.
  *
- * Every function that can fail returns enum cld_status and takes a struct cld_error last; the record
- * is written by the place that saw the failure and passed up unchanged. Below main nothing exits.
- * The status values are the exit codes of the program (docs/exit-codes.md).
+ * Every function that can fail returns enum cld_status and takes a struct cld_error last; the
+ * record is written by the place that saw the failure and passed up unchanged. Below main nothing
+ * exits. The status values are the exit codes of the program (docs/exit-codes.md).
  *
  * A record says three things: what failed and with which numbers (`what`), and what to do (`hint`).
  * Thread: a record belongs to one caller; the functions here touch nothing shared. */

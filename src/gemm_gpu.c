@@ -31,8 +31,9 @@ static struct plan make_plan(const struct cld_gemm *g)
     return p;
 }
 
-/* Fewer rows may be cut in more parts, so the plan of a largest product is told what any smaller one
- * may need: with n_tiles small tiles there are at most n_groups_wanted / n_tiles parts of as many. */
+/* Fewer rows may be cut in more parts, so the plan of a largest product is told what any smaller
+ * one may need: with n_tiles small tiles there are at most n_groups_wanted / n_tiles parts of as
+ * many. */
 static size_t scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g)
 {
     (void)q;

@@ -12,7 +12,7 @@ enum {
     group = 160,
     groups_a_unit = 3, /* work-groups of five warps that share a multiprocessor's registers */
     local_bytes = 48 * 1024,
-    maps_bytes = 2 * 128
+    maps_bytes = 2 * 128 /* of a work-group */
 };
 
 static const struct cld_ptx_change hopper = {"sm_90a", 128};
@@ -28,15 +28,19 @@ static const char *name(const struct cld_queue *q)
     return "sm90a (tensor cores by wgmma, bf16, tiles of 64x192 or 64x128)";
 }
 
-static struct cld_gemm_operands plan(const struct cld_gemm *g)
+static size_t n_resident(const struct cld_queue *q)
 {
-    return cld_gemm_plan_operands(g, maps_bytes, true);
+    return groups_a_unit * cld_queue_device(q)->n_compute_units;
+}
+
+static struct cld_gemm_operands plan(const struct cld_queue *q, const struct cld_gemm *g)
+{
+    return cld_gemm_plan_operands(g, cld_mul(maps_bytes, n_resident(q)), true);
 }
 
 static size_t scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g)
 {
-    (void)q;
-    return plan(g).n_scratch_bytes;
+    return plan(q, g).n_scratch_bytes;
 }
 
 /* The wide tile moves an eighth less per operation; the narrow one wastes less where n is small. */
@@ -46,21 +50,13 @@ static size_t choose_columns(size_t n)
     return narrow < wide ? 128 : 192;
 }
 
-/* One of the kernels of cl/gemm_sm90a.cl. */
-static enum cld_status get(struct cld_queue *q, const char *kernel, const char *options,
-                           size_t local, struct cld_kernel **out, struct cld_error *err)
-{
-    struct cld_kernel_spec spec = {"gemm_sm90a.cl", kernel, options, local};
-    return cld_kernel_get_ptx(q, &spec, &hopper, out, err);
-}
-
 static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct cld_buf *scratch,
                            struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_gemm_size size = cld_gemm_size(g);
-    struct cld_gemm_operands o = plan(g);
-    struct cld_kernel *maps = NULL, *product = NULL;
+    struct cld_gemm_operands o = plan(q, g);
+    struct cld_kernel *product = NULL;
     char out[96], options[160];
     if (!size.k)
         return cld_gemm_sum(q, g, 0, NULL, err);
@@ -68,18 +64,16 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     size_t columns = choose_columns(size.n);
     size_t n_stages = local_bytes / ((tile_rows + columns) * slice_steps * 2) - 1;
     size_t n_tiles = cld_mul(cld_div_up(size.m, tile_rows), cld_div_up(size.n, columns));
-    size_t n_resident = groups_a_unit * cld_queue_device(q)->n_compute_units;
     cld_gemm_tensor_out_options(g, out, sizeof out);
     snprintf(options, sizeof options, "-DBN=%zu -DSTAGES=%zu %s", columns, n_stages, out);
-    if ((s = get(q, "gemm_sm90a_maps", options, 32, &maps, err)) ||
-        (s = get(q, "gemm_sm90a", options, group, &product, err)) ||
-        (s = cld_gemm_copy_operands(q, g, &o, scratch, err)) ||
-        (s = CLD_LAUNCH(q, maps, 1, err, CLD_U64(size.m), CLD_U64(size.n), CLD_U64(size.k),
-                        CLD_BUF(scratch), CLD_GEMM_OPERAND_ARGS(&o.a),
-                        CLD_GEMM_OPERAND_ARGS(&o.b))))
+    struct cld_kernel_spec spec = {"gemm_sm90a.cl", "gemm_sm90a", options, group};
+    if ((s = cld_kernel_get_ptx(q, &spec, &hopper, &product, err)) ||
+        (s = cld_gemm_copy_operands(q, g, &o, scratch, err)))
         return s;
-    return CLD_LAUNCH(q, product, cld_min(n_tiles, n_resident), err, CLD_U64(size.m),
-                      CLD_U64(size.n), CLD_U64(size.k), CLD_BUF(scratch), CLD_GEMM_OUT_ARGS(g));
+    return CLD_LAUNCH(q, product, cld_min(n_tiles, n_resident(q)), err, CLD_U64(size.m),
+                      CLD_U64(size.n), CLD_U64(size.k), CLD_BUF(scratch),
+                      CLD_GEMM_OPERAND_ARGS(&o.a), CLD_GEMM_OPERAND_ARGS(&o.b),
+                      CLD_GEMM_OUT_ARGS(g));
 }
 
 const struct cld_gemm_ops cld_gemm_sm90a = {

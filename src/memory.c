@@ -167,11 +167,6 @@ size_t cld_buf_bytes(const struct cld_buf *b)
     return b->n_bytes;
 }
 
-const char *cld_buf_name(const struct cld_buf *b)
-{
-    return b->name;
-}
-
 static enum cld_status check_range(const struct cld_buf *b, const char *what, size_t offset_bytes,
                                    size_t n_bytes, struct cld_error *err)
 {

@@ -137,8 +137,8 @@ enum cld_status cld_model_config_read(const char *dir, struct cld_model_config *
     if (!err->status && c->n_heads % c->n_kv_heads)
         cld_fail(err, CLD_E_INPUT, "", "%s: %zu query heads are no multiple of %zu KV heads", path,
                  c->n_heads, c->n_kv_heads);
-    if (!err->status && (c->head_dim % 8 || c->head_dim > 256))
-        cld_fail(err, CLD_E_INPUT, "head_dim must be a multiple of 8 up to 256",
+    if (!err->status && (!c->head_dim || c->head_dim % 2 || c->head_dim > 256))
+        cld_fail(err, CLD_E_INPUT, "head_dim must be an even number up to 256",
                  "%s: head_dim %zu is not supported", path, c->head_dim);
     s = err->status;
 done:

@@ -10,14 +10,11 @@
 /* The first row that fits backend and family is taken; faster variants go before general ones. */
 static const struct cld_attention_impl *const impls[] = {
     &cld_attention_sparse_cpu,
+    &cld_attention_sparse_sm90a,
+    &cld_attention_sparse_sm80,
     &cld_attention_sparse_gpu,
     &cld_attention_dense,
 };
-
-float cld_attention_scale(const struct cld_attention_plan *p)
-{
-    return (float)(1.0 / sqrt((double)p->head_dim));
-}
 
 size_t cld_attention_dense_bytes(size_t n_q, size_t n_keys, size_t n_heads)
 {
@@ -44,9 +41,10 @@ enum cld_status cld_attention_plan(const struct cld_queue *q, enum cld_attention
     *out = (struct cld_attention_plan){
         .backend = backend, .n_q_max = n_q_max, .n_keys_max = n_keys_max, .n_heads = n_heads,
         .n_kv_heads = n_kv_heads, .head_dim = head_dim, .backward = backward, .type = type,
-        .grad_type = grad_type};
+        .grad_type = grad_type, .scale = (float)(1.0 / sqrt((double)head_dim))};
     for (size_t i = 0; i < sizeof impls / sizeof *impls && !out->impl; i++)
-        if (impls[i]->backend == backend && impls[i]->on[class])
+        if (impls[i]->backend == backend && impls[i]->on[class] &&
+            (!impls[i]->fits || impls[i]->fits(q, out)))
             out->impl = impls[i];
     if (!out->impl)
         return cld_fail(err, CLD_E_INTERNAL, "", "no attention back-end %d for device class %d",

@@ -1,12 +1,13 @@
 /* op_attention.h - attention over spans of keys, forward and backward, sparse and dense.
  *
  * q [n_q, n_heads * head_dim], k and v [n_keys, n_kv_heads * head_dim], o like q; query head h uses
- * KV head h / (n_heads / n_kv_heads). Softmax over the keys that mask.h's spans allow, scale
- * head_dim^-0.5, statistics in float. A row that sees nothing gives zeros and no gradient, and a
- * key that nobody sees gets a gradient of exactly zero. NaN in a key reaches all rows that see it.
- * lse [n_heads, n_q or more] F32 keeps log-sum-exp for the backward pass; it is 0 for a row that
- * sees nothing. Sparse visits listed tiles only and never stores scores; dense stores them and
- * exists as an oracle and as an explicit setting. Results are the same bits from run to run.
+ * KV head h / (n_heads / n_kv_heads). Softmax over the keys that mask.h's spans allow, scaled by
+ * head_dim^-0.5 unless the plan is given another scale, statistics in float. A row that sees
+ * nothing gives zeros and no gradient, and a key that nobody sees gets a gradient of exactly zero.
+ * NaN in a key reaches all rows that see it. lse [n_heads, n_q or more] F32 keeps log-sum-exp for
+ * the backward pass; it is 0 for a row that sees nothing. Sparse visits listed tiles only and never
+ * stores scores; dense stores them and exists as an oracle and as an explicit setting. Results are
+ * the same bits from run to run.
  *
  * Thread: the queue's owner. */
 #ifndef CLD_OP_ATTENTION_H
@@ -26,6 +27,7 @@ struct cld_attention_plan {
     bool backward;         /* false: forward only */
     enum cld_dtype type;   /* storage of q, k, v, o */
     enum cld_dtype grad_type;
+    float scale;           /* of scores; a caller whose heads end in zeros sets its own */
     size_t q_tile, k_tile; /* 0 for dense, which has no tiles */
     size_t heads_together; /* query heads of a KV head that a tile takes at once */
     size_t mask_bytes;     /* spans and tile lists on the device, for one kind of layer */

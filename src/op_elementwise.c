@@ -18,7 +18,7 @@ enum cld_status cld_swiglu_forward(struct cld_queue *q, const struct cld_tensor 
     if (s)
         return s;
     struct cld_elements e = cld_elements(q, o, COUNT(o));
-    cld_row_options(q, o, COUNT(o), e.local, "", options);
+    cld_row_options(q, o, COUNT(o), e.local, e.extra, options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"swiglu.cl", "swiglu_forward", options, e.local}),
                    e.n_pieces, err, CLD_MATRIX(gate), CLD_MATRIX(up), CLD_MATRIX(y),
                    CLD_U64(e.n_rows), CLD_U64(e.n_cols));
@@ -41,7 +41,7 @@ enum cld_status cld_swiglu_backward(struct cld_queue *q, const struct cld_tensor
     if (s)
         return s;
     struct cld_elements e = cld_elements(q, o, COUNT(o));
-    cld_row_options(q, o, COUNT(o), e.local, "", options);
+    cld_row_options(q, o, COUNT(o), e.local, e.extra, options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"swiglu.cl", "swiglu_backward", options, e.local}),
                    e.n_pieces, err, CLD_MATRIX(gate), CLD_MATRIX(up), CLD_MATRIX(dy),
                    CLD_MATRIX(d_gate), CLD_MATRIX(d_up), CLD_U64(e.n_rows), CLD_U64(e.n_cols));
@@ -59,7 +59,7 @@ enum cld_status cld_add_tensors(struct cld_queue *q, const struct cld_tensor *a,
     if (s)
         return s;
     struct cld_elements e = cld_elements(q, o, COUNT(o));
-    cld_row_options(q, o, COUNT(o), e.local, "", options);
+    cld_row_options(q, o, COUNT(o), e.local, e.extra, options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"add.cl", "add", options, e.local}), e.n_pieces,
                    err, CLD_MATRIX(a), CLD_MATRIX(b), CLD_MATRIX(y), CLD_U64(e.n_rows),
                    CLD_U64(e.n_cols));
@@ -69,7 +69,7 @@ enum cld_status cld_gather_rows(struct cld_queue *q, const struct cld_tensor *x,
                                 const struct cld_tensor *index, const struct cld_tensor *y,
                                 struct cld_error *err)
 {
-    char options[cld_options_bytes];
+    char options[cld_options_bytes], extra[48];
     const struct cld_operand o[] = {
         {y, CLD_BY_ROWS, "Y", 0}, {x, CLD_BY_ROWS, "X", 0}, {index, CLD_BY_ELEMENT, NULL, CLD_I32}};
     enum cld_status s = cld_operands_check(
@@ -77,10 +77,11 @@ enum cld_status cld_gather_rows(struct cld_queue *q, const struct cld_tensor *x,
     if (s)
         return s;
     size_t local = cld_row_local(q, y->n_cols, 256);
-    cld_row_options(q, o, COUNT(o), local, "", options);
+    cld_held_options(q, y->n_cols, local, extra, sizeof extra);
+    cld_row_options(q, o, COUNT(o), local, extra, options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"gather.cl", "gather_rows", options, local}),
-                   cld_row_pieces(y->n_rows, y->n_cols), err, CLD_MATRIX(x), CLD_U64(x->n_rows),
-                   CLD_VECTOR(index), CLD_MATRIX(y), CLD_U64(y->n_rows), CLD_U64(y->n_cols));
+                   y->n_rows, err, CLD_MATRIX(x), CLD_U64(x->n_rows), CLD_VECTOR(index),
+                   CLD_MATRIX(y), CLD_U64(y->n_rows), CLD_U64(y->n_cols));
 }
 
 enum cld_status cld_fill(struct cld_queue *q, const struct cld_tensor *t, float value,
@@ -92,7 +93,7 @@ enum cld_status cld_fill(struct cld_queue *q, const struct cld_tensor *t, float 
     if (s)
         return s;
     struct cld_elements e = cld_elements(q, &o, 1);
-    cld_row_options(q, &o, 1, e.local, "", options);
+    cld_row_options(q, &o, 1, e.local, e.extra, options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"fill.cl", "fill", options, e.local}), e.n_pieces,
                    err, CLD_MATRIX(t), CLD_U64(e.n_rows), CLD_U64(e.n_cols), CLD_FLOAT(value));
 }
@@ -107,7 +108,7 @@ enum cld_status cld_fill_normal(struct cld_queue *q, const struct cld_tensor *t,
         return s;
     uint64_t key = cld_random_u64(seed, CLD_RANDOM_INIT, stream, 0, 0);
     struct cld_elements e = cld_elements(q, &o, 1);
-    cld_row_options(q, &o, 1, e.local, "", options);
+    cld_row_options(q, &o, 1, e.local, e.extra, options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"fill.cl", "fill_normal", options, e.local}),
                    e.n_pieces, err, CLD_MATRIX(t), CLD_U64(e.n_rows), CLD_U64(e.n_cols),
                    CLD_I32(key), CLD_I32(key >> 32), CLD_FLOAT(std));

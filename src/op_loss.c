@@ -19,7 +19,8 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
                                     {hit, CLD_BY_ELEMENT, NULL, CLD_I32}};
     size_t n = logits->n_rows;
     bool fit = logits->n_cols > 0 && logits->n_cols < INT32_MAX && cld_is_vector(labels, n) &&
-               (!gradient || cld_same_shape(gradient, logits)) && cld_is_vector(weights, n) && cld_is_vector(loss, n) && cld_is_vector(hit, n);
+               (!gradient || cld_same_shape(gradient, logits)) && cld_is_vector(weights, n) &&
+                cld_is_vector(loss, n) && cld_is_vector(hit, n);
     enum cld_status s = cld_operands_check("cross-entropy", o, COUNT(o), fit, err);
     if (s)
         return s;

@@ -7,12 +7,15 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* Runs of rows whose weight gradients are summed one by one: a constant of the family, so that the
- * sum does not depend on how many groups the device runs. A GPU needs this many groups to be busy.
- */
-static size_t max_parts(const struct cld_queue *q)
+/* Runs of rows whose weight gradients are summed one by one: a constant of family and width, so that
+ * the sum does not depend on how many groups the device runs. A GPU needs hundreds of groups to be
+ * busy, but what they leave to add up is read and written once more: of wide rows fewer do, because
+ * a group of them has more loads under way. */
+static size_t max_parts(const struct cld_queue *q, size_t n_cols)
 {
-    return cld_queue_class(q) == CLD_CLASS_CPU ? 64 : 512;
+    if (cld_queue_class(q) == CLD_CLASS_CPU)
+        return 64;
+    return cld_min(1024, cld_max(256, ((size_t)1 << 19) / cld_max(n_cols, 1)));
 }
 
 /* Elements from one row of partial sums to the next: keeps rows at multiples of 16 bytes. */
@@ -23,7 +26,7 @@ static size_t part_stride(size_t n_cols)
 
 size_t cld_norm_scratch_bytes(const struct cld_queue *q, size_t n_cols)
 {
-    return cld_mul3(max_parts(q), part_stride(n_cols), sizeof(float));
+    return cld_mul3(max_parts(q, n_cols), part_stride(n_cols), sizeof(float));
 }
 
 static bool scratch_fits(const struct cld_queue *q, const struct cld_buf *scratch, size_t n_cols)
@@ -37,7 +40,7 @@ static enum cld_status add_parts(struct cld_queue *q, const struct cld_buf *scra
 {
     char options[cld_options_bytes];
     bool cpu = cld_queue_class(q) == CLD_CLASS_CPU;
-    size_t local = cld_row_local(q, SIZE_MAX, 256), strip = cpu ? 16 : cld_min(local, 32);
+    size_t local = cld_row_local(q, SIZE_MAX, 256), strip = cpu ? 16 : cld_min(local, 8);
     cld_row_options(q, NULL, 0, local, "", options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"column_sum.cl", "column_sum", options, local}),
                    n_parts ? cld_div_up(dw->n_cols, strip) : 0, err, CLD_BUF(scratch),
@@ -50,7 +53,7 @@ enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor
                                     const struct cld_tensor *y, const struct cld_tensor *rstd,
                                     struct cld_error *err)
 {
-    char options[cld_options_bytes];
+    char options[cld_options_bytes], extra[48];
     const struct cld_operand o[] = {{x, CLD_BY_ROWS, "X", 0},
                                     {w, CLD_FLAT, "W", 0},
                                     {y, CLD_BY_ROWS, "Y", 0},
@@ -60,8 +63,9 @@ enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor
     enum cld_status s = cld_operands_check("rmsnorm", o, COUNT(o), fit, err);
     if (s)
         return s;
-    size_t local = cld_row_local(q, x->n_cols, 256);
-    cld_row_options(q, o, COUNT(o), local, "", options);
+    size_t local = cld_row_local(q, x->n_cols, 128);
+    cld_held_options(q, x->n_cols, local, extra, sizeof extra);
+    cld_row_options(q, o, COUNT(o), local, extra, options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"rmsnorm.cl", "rmsnorm_forward", options, local}),
                    x->n_rows, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_MATRIX(y), CLD_VECTOR(rstd),
                    CLD_U64(x->n_rows), CLD_U64(x->n_cols), CLD_FLOAT(eps));
@@ -73,7 +77,7 @@ enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tenso
                                      const struct cld_tensor *dx, const struct cld_tensor *dw,
                                      struct cld_buf *scratch, struct cld_error *err)
 {
-    char options[cld_options_bytes], extra[32] = "";
+    char options[cld_options_bytes], extra[48];
     const struct cld_operand o[] = {{x, CLD_BY_ROWS, "X", 0},
                                     {w, CLD_FLAT, "W", 0},
                                     {rstd, CLD_BY_ELEMENT, NULL, CLD_F32},
@@ -81,7 +85,7 @@ enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tenso
                                     {residual, CLD_BY_ROWS, "R", 0},
                                     {dx, CLD_BY_ROWS, "DX", 0},
                                     {dw, CLD_BY_ELEMENT, NULL, CLD_F32}};
-    size_t c = x->n_cols, n_parts = cld_min(x->n_rows, max_parts(q));
+    size_t c = x->n_cols, n_parts = cld_min(x->n_rows, max_parts(q, c));
     bool fit = c > 0 && cld_same_shape(x, dy) && cld_same_shape(x, dx) && cld_is_vector(w, c) &&
                cld_is_vector(rstd, x->n_rows) && cld_is_vector(dw, c) &&
                (!residual || cld_same_shape(x, residual)) && scratch_fits(q, scratch, c);
@@ -89,8 +93,7 @@ enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tenso
     if (s)
         return s;
     size_t local = cld_row_local(q, c, 256);
-    if (local > 1)
-        snprintf(extra, sizeof extra, "-DNV=%zu", cld_div_up(c, local * 8));
+    cld_held_options(q, c, local, extra, sizeof extra);
     cld_row_options(q, o, COUNT(o), local, extra, options);
     if ((s = CLD_RUN(q,
                      (&(struct cld_kernel_spec){"rmsnorm.cl", "rmsnorm_backward", options, local}),
@@ -101,26 +104,37 @@ enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tenso
     return add_parts(q, scratch, n_parts, dw, err);
 }
 
-static void rope_options(const struct cld_queue *q, const struct cld_operand *o, size_t n,
-                         size_t local, size_t half, bool norm, char options[cld_options_bytes])
-{
-    char extra[64];
-    snprintf(extra, sizeof extra, "-DNORM=%d%s", norm,
-             local > 1 && half % 8 ? " -DODD_HALF=1" : "");
-    cld_row_options(q, o, n, local, extra, options);
-}
+/* How heads are dealt out to a group: cl/qknorm_rope.cl. On the GPU family a work-item takes `most`
+ * heads at a time; more of them hide more latency but leave fewer groups room. */
+struct rope_work {
+    size_t local, n_pieces;
+    char options[cld_options_bytes];
+};
 
-/* Items (heads of rows) that a group works on at a time: n_slots of cl/qknorm_rope.cl. */
-static size_t rope_slots(size_t local, size_t half)
+static struct rope_work rope_work(const struct cld_queue *q, const struct cld_operand *o, size_t n,
+                                  size_t n_rows, size_t n_heads, size_t half, bool norm, size_t most)
 {
-    return local > 1 ? local / cld_div_up(half, 8) : 1;
+    struct rope_work w = {cld_row_local(q, SIZE_MAX, 64), cld_mul(n_rows, n_heads), ""};
+    char extra[96];
+    if (w.local == 1) {
+        snprintf(extra, sizeof extra, "-DNORM=%d", norm);
+    } else {
+        size_t lph = cld_div_up(half, 8), n_slots = w.local / lph;
+        size_t ni = cld_min(cld_div_up(n_heads, n_slots), most), block = n_slots * ni;
+        bool exact = half % 8 == 0 && w.local % lph == 0 && n_heads % block == 0;
+        w.n_pieces = cld_mul(n_rows, cld_div_up(n_heads, block));
+        snprintf(extra, sizeof extra, "-DNORM=%d -DLPH=%zu -DNI=%zu -DEXACT=%d%s", norm, lph, ni,
+                 exact, half % 8 ? " -DODD_HALF=1" : "");
+    }
+    cld_row_options(q, o, n, w.local, extra, w.options);
+    return w;
 }
 
 static bool heads_fit(const struct cld_tensor *x, size_t head_dim, const struct cld_tensor *w,
                       const struct cld_tensor *positions, const struct cld_tensor *table)
 {
     return head_dim && head_dim % 8 == 0 && head_dim <= 256 && x->n_cols % head_dim == 0 &&
-           x->n_cols > 0 && x->n_cols / head_dim < UINT32_MAX / 2 &&
+           x->n_cols > 0 && cld_mul(x->n_rows, x->n_cols / head_dim) < UINT32_MAX / 2 &&
            cld_is_vector(positions, x->n_rows) && table->n_cols == head_dim && table->n_rows > 0 &&
            (!w || cld_is_vector(w, head_dim));
 }
@@ -131,7 +145,6 @@ enum cld_status cld_qknorm_rope_forward(struct cld_queue *q, const struct cld_te
                                         const struct cld_tensor *table, const struct cld_tensor *y,
                                         const struct cld_tensor *rstd, struct cld_error *err)
 {
-    char options[cld_options_bytes];
     const struct cld_operand o[] = {{x, CLD_BY_ROWS, "X", 0},
                                     {w, CLD_FLAT, "W", 0},
                                     {positions, CLD_BY_ELEMENT, NULL, CLD_I32},
@@ -143,13 +156,14 @@ enum cld_status cld_qknorm_rope_forward(struct cld_queue *q, const struct cld_te
     enum cld_status s = cld_operands_check("qknorm-rope", o, COUNT(o), fit, err);
     if (s)
         return s;
-    size_t local = cld_row_local(q, SIZE_MAX, 256), n_heads = x->n_cols / head_dim;
-    rope_options(q, o, COUNT(o), local, head_dim / 2, w, options);
+    size_t n_heads = x->n_cols / head_dim;
+    struct rope_work work = rope_work(q, o, COUNT(o), x->n_rows, n_heads, head_dim / 2, w, 1);
     return CLD_RUN(
-        q, (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_forward", options, local}),
-        cld_div_up(cld_mul(x->n_rows, n_heads), rope_slots(local, head_dim / 2)), err,
-        CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(positions), CLD_MATRIX(table), CLD_MATRIX(y),
-        CLD_MATRIX(rstd), CLD_U64(x->n_rows), CLD_I32(n_heads), CLD_I32(head_dim / 2),
+        q,
+        (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_forward", work.options,
+                                   work.local}),
+        work.n_pieces, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(positions), CLD_MATRIX(table),
+        CLD_MATRIX(y), CLD_MATRIX(rstd), CLD_U64(x->n_rows), CLD_I32(n_heads), CLD_I32(head_dim / 2),
         CLD_U64(table->n_rows), CLD_FLOAT(eps));
 }
 
@@ -161,7 +175,6 @@ enum cld_status cld_qknorm_rope_backward(struct cld_queue *q, const struct cld_t
                                          const struct cld_tensor *dx, const struct cld_tensor *dw,
                                          struct cld_buf *scratch, struct cld_error *err)
 {
-    char options[cld_options_bytes];
     const struct cld_operand o[] = {{x, CLD_BY_ROWS, "X", 0},
                                     {w, CLD_FLAT, "W", 0},
                                     {positions, CLD_BY_ELEMENT, NULL, CLD_I32},
@@ -177,12 +190,13 @@ enum cld_status cld_qknorm_rope_backward(struct cld_queue *q, const struct cld_t
     enum cld_status s = cld_operands_check("qknorm-rope backward", o, COUNT(o), fit, err);
     if (s)
         return s;
-    size_t local = cld_row_local(q, SIZE_MAX, 256), n_heads = dy->n_cols / head_dim;
-    size_t n_parts = cld_min(cld_mul(dy->n_rows, n_heads), max_parts(q));
-    rope_options(q, o, COUNT(o), local, head_dim / 2, w, options);
+    size_t n_heads = dy->n_cols / head_dim;
+    struct rope_work work = rope_work(q, o, COUNT(o), dy->n_rows, n_heads, head_dim / 2, w, 2);
+    size_t n_parts = cld_min(work.n_pieces, max_parts(q, head_dim));
     if ((s = CLD_RUN(
              q,
-             (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_backward", options, local}),
+             (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_backward", work.options,
+                                        work.local}),
              n_parts, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(positions), CLD_MATRIX(table),
              CLD_MATRIX(rstd), CLD_MATRIX(dy), CLD_MATRIX(dx), CLD_BUF(scratch), CLD_U64(n_parts),
              CLD_U64(dy->n_rows), CLD_I32(n_heads), CLD_I32(head_dim / 2), CLD_U64(table->n_rows))))

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { chunk = 4096, wide_gpu = 8 }; /* CHUNK and WIDE of cl/wide.clh */
+enum { chunk_cpu = 4096, chunk_gpu = 2048, wide_gpu = 8 }; /* CHUNK and WIDE of cl/wide.clh */
 
 /* One past the last element, counted from the buffer's begin. */
 static size_t end_of(const struct cld_tensor *t)
@@ -20,6 +20,7 @@ static bool operand_ok(const struct cld_operand *o)
         return true;
     bool storage = o->macro ? t->type == CLD_F32 || t->type == CLD_BF16 : t->type == o->type;
     return storage && t->buf && (t->n_rows < 2 || t->ld >= t->n_cols) &&
+           cld_mul(t->n_rows, cld_div_up(t->n_cols, chunk_gpu)) <= UINT32_MAX &&
            cld_mul(end_of(t), cld_dtype_bytes(t->type)) <= cld_buf_bytes(t->buf);
 }
 
@@ -67,7 +68,7 @@ void cld_row_options(const struct cld_queue *q, const struct cld_operand *o, siz
                      const char *extra, char options[cld_options_bytes])
 {
     size_t at = 0;
-    bool all_aligned = true;
+    bool all_aligned = true, whole = true;
     options[0] = 0;
     for (size_t i = 0; i < n; i++) {
         if (!o[i].t)
@@ -76,29 +77,35 @@ void cld_row_options(const struct cld_queue *q, const struct cld_operand *o, siz
             at += (size_t)snprintf(options + at, cld_options_bytes - at, "-D%s=%s ", o[i].macro,
                                    cld_tensor_elem(o[i].t));
         all_aligned = all_aligned && aligned(&o[i]);
+        whole = whole && (o[i].access == CLD_BY_ELEMENT || o[i].t->n_cols % wide_gpu == 0);
     }
     if (cld_queue_class(q) == CLD_CLASS_GPU) /* the CPU family has these fixed */
-        at += (size_t)snprintf(options + at, cld_options_bytes - at, "-DLOCAL=%zu -DALIGNED=%d ",
-                               local, all_aligned);
+        at += (size_t)snprintf(options + at, cld_options_bytes - at,
+                               "-DLOCAL=%zu -DALIGNED=%d -DWHOLE=%d ", local, all_aligned, whole);
     snprintf(options + at, cld_options_bytes - at, "%s", extra);
 }
 
-size_t cld_row_pieces(size_t n_rows, size_t n_cols)
+void cld_held_options(const struct cld_queue *q, size_t n_cols, size_t local, char *to,
+                      size_t n_bytes)
 {
-    return cld_mul(n_rows, cld_div_up(n_cols, chunk));
+    size_t nv = cld_div_up(n_cols, cld_mul(local, wide_gpu));
+    to[0] = 0;
+    if (cld_queue_class(q) == CLD_CLASS_GPU)
+        snprintf(to, n_bytes, "-DNV=%zu -DEXACT=%d", nv, n_cols == nv * local * wide_gpu);
 }
 
 struct cld_elements cld_elements(const struct cld_queue *q, const struct cld_operand *o, size_t n)
 {
-    struct cld_elements e = {o[0].t->n_rows, o[0].t->n_cols, 0, 0};
-    bool gaps = false;
+    bool gaps = false, cpu = cld_queue_class(q) == CLD_CLASS_CPU;
+    struct cld_elements e = {o[0].t->n_rows, o[0].t->n_cols, 0, 0, ""};
     for (size_t i = 0; i < n; i++)
         gaps = gaps || (o[i].t && o[i].t->ld != e.n_cols);
     if (!gaps) {
         e.n_cols = cld_mul(e.n_rows, e.n_cols);
         e.n_rows = 1;
+        e.extra = cpu ? "" : "-DGAPLESS=1";
     }
-    e.n_pieces = cld_row_pieces(e.n_rows, e.n_cols);
-    e.local = cld_row_local(q, chunk, 256);
+    e.n_pieces = cld_mul(e.n_rows, cld_div_up(e.n_cols, cpu ? chunk_cpu : chunk_gpu));
+    e.local = cld_row_local(q, chunk_gpu, 256);
     return e;
 }

@@ -21,7 +21,8 @@ struct cld_operand {
     enum cld_dtype type; /* the fixed storage, where macro is NULL */
 };
 
-/* True if every operand has a storage that its kernel takes, lies inside its buffer, and `fit`.
+/* True if every operand has a storage that its kernel takes, lies inside its buffer, makes less than
+ * 2^32 pieces of work, and `fit`.
  * Otherwise CLD_E_INTERNAL with every operand's name, shape and storage. */
 enum cld_status cld_operands_check(const char *op, const struct cld_operand *o, size_t n, bool fit,
                                    struct cld_error *err);
@@ -30,20 +31,22 @@ enum cld_status cld_operands_check(const char *op, const struct cld_operand *o, 
  * `most`. */
 size_t cld_row_local(const struct cld_queue *q, size_t n_cols, size_t most);
 
-/* Build options: storages of the operands, LOCAL, and ALIGNED where all of them allow accesses of
- * 16 bytes. They depend on strides and begins, not on the number of rows, so that a shorter batch
+/* Build options: storages of the operands, LOCAL, ALIGNED where all of them allow accesses of
+ * 16 bytes, and WHOLE where no row has a tail. They depend on strides and begins, not on the number of rows, so that a shorter batch
  * asks for no new variant. `extra` is appended ("" for nothing). */
 enum { cld_options_bytes = 256 };
 void cld_row_options(const struct cld_queue *q, const struct cld_operand *o, size_t n, size_t local,
                      const char *extra, char options[cld_options_bytes]);
 
-/* Pieces of element-wise work in a matrix whose rows stay apart. */
-size_t cld_row_pieces(size_t n_rows, size_t n_cols);
+/* Options of a kernel that holds rows of n_cols in registers: "" on the CPU family. */
+void cld_held_options(const struct cld_queue *q, size_t n_cols, size_t local, char *to,
+                      size_t n_bytes);
 
 /* Matrices of one shape as element-wise kernels see them: one long row where none has gaps between
  * its rows. */
 struct cld_elements {
     size_t n_rows, n_cols, n_pieces, local;
+    const char *extra; /* build option that says so to the GPU family */
 };
 struct cld_elements cld_elements(const struct cld_queue *q, const struct cld_operand *o, size_t n);
 

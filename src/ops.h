@@ -3,10 +3,10 @@
  * Every call enqueues on the queue of its owner thread and returns; shapes are checked against each
  * other (CLD_E_INTERNAL with the shapes). Storage of each operand is F32 or BF16 by its tensor,
  * arithmetic is float. "n" rows are those of the first tensor. Index tensors are I32 [1, n].
- * All reductions have a fixed order: results are the same bits from run to run. Which kernel variant
- * a call needs follows from storages, n_cols and the alignment of begins and strides (16 bytes is
- * fastest), never from the number of rows. Indices that point outside are the caller's error; they
- * never become an access outside a tensor (labels and positions are clamped). */
+ * All reductions have a fixed order: results are the same bits from run to run. Which kernel
+ * variant a call needs follows from storages, n_cols and the alignment of begins and strides (16
+ * bytes is fastest), never from the number of rows. Indices that point outside are the caller's
+ * error; they never become an access outside a tensor (labels and positions are clamped). */
 #ifndef CLD_OPS_H
 #define CLD_OPS_H
 
@@ -31,13 +31,15 @@ size_t cld_norm_scratch_bytes(const struct cld_queue *q, size_t n_cols);
 /* Per-head RMSNorm (w [1, head_dim]; NULL: none) and then rotation of the two halves of each head:
  * (a, b) -> (a cos - b sin, b cos + a sin) with the row's position. x, y [n, n_heads * head_dim]
  * (y may be x where w is NULL or rstd is not needed); positions I32 [1, n]; table F32
- * [n_positions, head_dim]: head_dim/2 cosines, then head_dim/2 sines. rstd F32 [n, n_heads] or NULL. */
+ * [n_positions, head_dim]: head_dim/2 cosines, then head_dim/2 sines. rstd F32 [n, n_heads] or
+ * NULL. */
 enum cld_status cld_qknorm_rope_forward(struct cld_queue *q, const struct cld_tensor *x,
                                         const struct cld_tensor *w, float eps, size_t head_dim,
                                         const struct cld_tensor *positions,
                                         const struct cld_tensor *table, const struct cld_tensor *y,
                                         const struct cld_tensor *rstd, struct cld_error *err);
-/* dx from dy (dx may be dy); dw F32 [1, head_dim] += . scratch: cld_norm_scratch_bytes(q, head_dim). */
+/* dx from dy (dx may be dy); dw F32 [1, head_dim] += . scratch: cld_norm_scratch_bytes(q,
+ * head_dim). */
 enum cld_status cld_qknorm_rope_backward(struct cld_queue *q, const struct cld_tensor *x,
                                          const struct cld_tensor *w, size_t head_dim,
                                          const struct cld_tensor *positions,
@@ -67,9 +69,9 @@ enum cld_status cld_gather_rows(struct cld_queue *q, const struct cld_tensor *x,
                                 struct cld_error *err);
 
 /* Cross-entropy over the vocabulary and its gradient. logits [n, v]; gradient [n, v], may be the
- * logits themselves, NULL: none: (softmax - onehot(label)) * weight. labels I32 [1, n]; weights F32 [1, n] (already divided by the
- * global weight sum). loss F32 [1, n]: unweighted CE of the row; hit I32 [1, n]: 1 where the label
- * is the first maximum. */
+ * logits themselves, NULL: none: (softmax - onehot(label)) * weight. labels I32 [1, n]; weights F32
+ * [1, n] (already divided by the global weight sum). loss F32 [1, n]: unweighted CE of the row; hit
+ * I32 [1, n]: 1 where the label is the first maximum. */
 enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *logits,
                                   const struct cld_tensor *labels, const struct cld_tensor *weights,
                                   const struct cld_tensor *loss, const struct cld_tensor *hit,
@@ -95,10 +97,12 @@ struct cld_adamw {
     float learning_rate, beta1, beta2, epsilon, weight_decay, grad_scale;
     size_t step; /* from 1: bias correction, computed in double on the host */
 };
-enum cld_status cld_adamw_step(struct cld_queue *q, const struct cld_adamw *a, struct cld_error *err);
+enum cld_status cld_adamw_step(struct cld_queue *q, const struct cld_adamw *a,
+                               struct cld_error *err);
 
 /* Normal values with this standard deviation, a pure function of (seed, stream, element), where
- * element = row * n_cols + column; equal on all devices up to the rounding of their log and cosine. */
+ * element = row * n_cols + column; equal on all devices up to the rounding of their log and
+ * cosine. */
 enum cld_status cld_fill_normal(struct cld_queue *q, const struct cld_tensor *t, uint64_t seed,
                                 uint64_t stream, float std, struct cld_error *err);
 /* Every element = value. */

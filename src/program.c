@@ -235,7 +235,8 @@ static enum cld_status get_program(struct cld_queue *q, const struct cld_kernel_
         s = cld_fail(err, CLD_E_MEMORY, "", "no memory to build %s", spec->file);
         goto done;
     }
-    if ((s = cld_signals_check(err)) || (s = build(q, spec, key, options, change, &p->program, err))) {
+    if ((s = cld_signals_check(err)) ||
+        (s = build(q, spec, key, options, change, &p->program, err))) {
         free(p);
         goto done;
     }

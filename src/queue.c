@@ -151,11 +151,6 @@ void cld_queue_seal(struct cld_queue *q)
     q->sealed = true;
 }
 
-bool cld_queue_sealed(const struct cld_queue *q)
-{
-    return q->sealed;
-}
-
 struct cld_queue_counts cld_queue_counts(const struct cld_queue *q)
 {
     return q->counts;

@@ -1,9 +1,9 @@
 /* queue.h - one worker's OpenCL world: a context, an in-order queue, the kernels built for it and
  * the ledger of its buffers.
  *
- * Thread: the thread that opens a queue owns it, and everything made from it (buffers, kernels), and
- * no other thread may touch them. Debug builds check each call and abort with both thread names.
- * Queues of different threads share nothing but the process-wide build lock. */
+ * Thread: the thread that opens a queue owns it, and everything made from it (buffers, kernels),
+ * and no other thread may touch them. Debug builds check each call and abort with both thread
+ * names. Queues of different threads share nothing but the process-wide build lock. */
 #ifndef CLD_QUEUE_H
 #define CLD_QUEUE_H
 
@@ -56,7 +56,6 @@ enum cld_status cld_queue_flush(struct cld_queue *q, struct cld_error *err);
 /* Ends the warm-up: from now on asking for a kernel variant that was not built, or for a new
  * buffer, is an error that names it. */
 void cld_queue_seal(struct cld_queue *q);
-bool cld_queue_sealed(const struct cld_queue *q);
 
 /* Counters since the queue was opened; tests assert on them. */
 struct cld_queue_counts {
@@ -90,16 +89,15 @@ enum cld_status cld_buf_view(struct cld_buf *parent, const char *name, size_t of
 size_t cld_buf_align(const struct cld_queue *q);
 
 /* Host memory that the device reads and writes at full speed: page-locked and mapped for as long as
- * the buffer exists, zeroed. *host is plain memory: any thread may use it, with a lock or a hand-over
- * of its own, until the queue's owner frees the buffer. It counts in the ledger where the device's
- * memory is the host's (CPU devices). Kernels and copies must not name the buffer itself; transfers
- * take *host as their host side. */
+ * the buffer exists, zeroed. *host is plain memory: any thread may use it, with a lock or a
+ * hand-over of its own, until the queue's owner frees the buffer. It counts in the ledger where the
+ * device's memory is the host's (CPU devices). Kernels and copies must not name the buffer itself;
+ * transfers take *host as their host side. */
 enum cld_status cld_buf_pinned(struct cld_queue *q, const char *name, size_t n_bytes,
                                struct cld_buf **out, void **host, struct cld_error *err);
 
 void cld_buf_free(struct cld_buf *b); /* NULL is fine */
 size_t cld_buf_bytes(const struct cld_buf *b);
-const char *cld_buf_name(const struct cld_buf *b);
 
 /* Blocking copies between host and device; bounds are checked. */
 enum cld_status cld_buf_write(struct cld_buf *b, size_t offset_bytes, const void *from,
@@ -137,7 +135,8 @@ enum cld_status cld_kernel_get(struct cld_queue *q, const struct cld_kernel_spec
                                struct cld_kernel **out, struct cld_error *err);
 
 /* The same with a change of the program's text between the driver's compiler and its assembler
- * (ptx.h; NULL: none). CLD_E_DEVICE also where the queue has no PTX or the text is not recognised. */
+ * (ptx.h; NULL: none). CLD_E_DEVICE also where the queue has no PTX or the text is not
+ * recognised. */
 struct cld_ptx_change;
 enum cld_status cld_kernel_get_ptx(struct cld_queue *q, const struct cld_kernel_spec *spec,
                                    const struct cld_ptx_change *change, struct cld_kernel **out,
@@ -155,10 +154,11 @@ struct cld_arg {
 #define CLD_I32(v)   ((struct cld_arg){.kind = CLD_ARG_I32, .i = (int32_t)(v)})  /* int */
 #define CLD_U64(v)   ((struct cld_arg){.kind = CLD_ARG_U64, .u = (uint64_t)(v)}) /* ulong */
 #define CLD_FLOAT(v) ((struct cld_arg){.kind = CLD_ARG_F32, .f = (float)(v)})    /* float */
-#define CLD_LOCAL(n) ((struct cld_arg){.kind = CLD_ARG_LOCAL, .u = (uint64_t)(n)}) /* __local, bytes */
+/* __local, bytes */
+#define CLD_LOCAL(n) ((struct cld_arg){.kind = CLD_ARG_LOCAL, .u = (uint64_t)(n)})
 
-/* Enqueues one kernel over n_groups pieces of work (one a work-group; fewer groups may run and loop).
- * n_groups = 0 enqueues nothing. */
+/* Enqueues one kernel over n_groups pieces of work (one a work-group; fewer groups may run and
+ * loop). n_groups = 0 enqueues nothing. */
 enum cld_status cld_launch(struct cld_queue *q, struct cld_kernel *k, size_t n_groups,
                            const struct cld_arg *args, size_t n_args, struct cld_error *err);
 

@@ -1,8 +1,8 @@
 /* random.h - counter-based random numbers: a value is a pure function of its keys.
  *
  * Nothing here has state, so results do not depend on which thread is faster, and a run resumes
- * exactly. Keys name a purpose and its coordinates, for example (seed, PURPOSE_ANCHORS, epoch, row).
- * Any thread. */
+ * exactly. Keys name a purpose and its coordinates, for example (seed, PURPOSE_ANCHORS, epoch,
+ * row). Any thread. */
 #ifndef CLD_RANDOM_H
 #define CLD_RANDOM_H
 

@@ -15,9 +15,9 @@ bool cld_run_dir_taken(const char *dir);
 /* Do both exist, and `path` is DIR or lies below it? */
 bool cld_run_dir_has(const char *dir, const char *path);
 
-/* Makes it ready for a run that begins (or goes on in it, with `goes_on`). A run that is already there is
- * kept under DIR.1, DIR.2, ... and said so; nothing of it is lost. Opens log.txt. CLD_E_USAGE where
- * DIR cannot be renamed ("." and mount points); CLD_E_IO. */
+/* Makes it ready for a run that begins (or goes on in it, with `goes_on`). A run that is already
+ * there is kept under DIR.1, DIR.2, ... and said so; nothing of it is lost. Opens log.txt.
+ * CLD_E_USAGE where DIR cannot be renamed ("." and mount points); CLD_E_IO. */
 enum cld_status cld_run_dir_begin(const char *dir, const struct cld_config *cfg, bool goes_on,
                                   struct cld_error *err);
 

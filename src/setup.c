@@ -101,6 +101,9 @@ enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
         return cld_fail(err, CLD_E_USAGE, "choose a reserved token that no text contains",
                         "drafter.mask_token %lld is the target's pad, eos or bos token",
                         (long long)mask_token);
+    if (!cfg->drafter.head_dim && t->head_dim % 8)
+        return cld_fail(err, CLD_E_USAGE, "set drafter.head_dim to a multiple of 8",
+                        "drafter.head_dim is the target's, %zu, not a multiple of 8", t->head_dim);
     s->drafter = (struct cld_drafter_config){
         .n_layers = cfg->drafter.layers,
         .hidden = t->hidden,

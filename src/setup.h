@@ -1,5 +1,5 @@
-/* setup.h - what a configuration means for a given target: geometry of the drafter, taps, mask token,
- * rules of the loss. No device is needed. Read-only once made; any thread may read it. */
+/* setup.h - what a configuration means for a given target: geometry of the drafter, taps, mask
+ * token, rules of the loss. No device is needed. Read-only once made; any thread may read it. */
 #ifndef CLD_SETUP_H
 #define CLD_SETUP_H
 
@@ -17,8 +17,8 @@ struct cld_setup {
     char target_hash[65]; /* SHA-256 of the target's config.json, hexadecimal */
 };
 
-/* Layers tapped where the configuration says auto: evenly from layer 1 to layer L - 3, rounded half to
- * even (the rule of the published trainers). CLD_E_USAGE if a shallow target repeats a layer. */
+/* Layers tapped where the configuration says auto: evenly from layer 1 to layer L - 3, rounded half
+ * to even (the rule of the published trainers). CLD_E_USAGE if a shallow target repeats a layer. */
 enum cld_status cld_auto_taps(size_t n_target_layers, size_t n_taps, int *taps,
                               struct cld_error *err);
 

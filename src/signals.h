@@ -10,7 +10,8 @@
 
 #include "error.h"
 
-/* From the main thread before any other thread begins: they inherit the mask. Later calls do nothing. */
+/* From the main thread before any other thread begins: they inherit the mask. Later calls do
+ * nothing. */
 enum cld_status cld_signals_install(struct cld_error *err);
 bool cld_signals_stop_asked(void); /* any thread */
 /* For what comes before the first step: CLD_E_INTERRUPTED once a stop is asked for. Any thread. */

@@ -13,6 +13,13 @@
 /* See drafter.c: a matrix never has one row. */
 static const size_t row_room = 16;
 
+/* Kernels take heads of a multiple of 8. Where the model's have another (even) width, each half of
+ * a head, as the rotation pairs them, is followed by zeros up to half of head_room: in the weights
+ * and biases that make q, k and v, in the columns of o_proj, and hence in all that lies between.
+ * What depends on the width itself is corrected: the mean of squares of q's and k's norm (by its
+ * epsilon and the scale of scores, see score_scale) and the rotary table. */
+static const size_t head_unit = 8;
+
 /* --- description ------------------------------------------------------------------------------ */
 
 static void plan_layer(struct cld_target *t, size_t i, struct cld_plan *plan)
@@ -20,7 +27,7 @@ static void plan_layer(struct cld_target *t, size_t i, struct cld_plan *plan)
     const struct cld_model_config *c = &t->config;
     struct cld_target_layer *l = &t->layers[i];
     enum cld_dtype s = t->options.storage;
-    size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    size_t q = c->n_heads * t->head_room, kv = c->n_kv_heads * t->head_room;
     const struct {
         struct cld_tensor *t;
         size_t n_rows, n_cols;
@@ -32,8 +39,8 @@ static void plan_layer(struct cld_target *t, size_t i, struct cld_plan *plan)
         {&l->wk, kv, c->hidden, "self_attn.k_proj.weight", true},
         {&l->wv, kv, c->hidden, "self_attn.v_proj.weight", true},
         {&l->wo, c->hidden, q, "self_attn.o_proj.weight", true},
-        {&l->qn, 1, c->head_dim, "self_attn.q_norm.weight", c->qk_norm},
-        {&l->kn, 1, c->head_dim, "self_attn.k_norm.weight", c->qk_norm},
+        {&l->qn, 1, t->head_room, "self_attn.q_norm.weight", c->qk_norm},
+        {&l->kn, 1, t->head_room, "self_attn.k_norm.weight", c->qk_norm},
         {&l->ln2, 1, c->hidden, "post_attention_layernorm.weight", true},
         {&l->wg, c->intermediate, c->hidden, "mlp.gate_proj.weight", true},
         {&l->wu, c->intermediate, c->hidden, "mlp.up_proj.weight", true},
@@ -89,7 +96,7 @@ static void plan_taps(struct cld_target *t, struct cld_plan *plan)
 static void plan_keys(struct cld_target *t, struct cld_plan *plan)
 {
     enum cld_dtype s = t->options.storage;
-    size_t kv = t->config.n_kv_heads * t->config.head_dim, n_kept = t->options.n_kept;
+    size_t kv = t->config.n_kv_heads * t->head_room, n_kept = t->options.n_kept;
     size_t n = cld_max(n_kept, t->options.n_tokens);
     enum cld_purpose p = n_kept ? CLD_FOR_KEPT : CLD_FOR_TEMPORARY;
     for (size_t i = 0; i < t->n_layers; i++) {
@@ -108,11 +115,12 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
 {
     const struct cld_model_config *c = &t->config;
     enum cld_dtype s = t->options.storage;
-    size_t n = t->options.n_tokens, q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    size_t n = t->options.n_tokens;
+    size_t q = c->n_heads * t->head_room, kv = c->n_kv_heads * t->head_room;
     const enum cld_purpose p = CLD_FOR_TEMPORARY;
     cld_plan_tensor(plan, &t->ids, CLD_I32, 1, n, CLD_FOR_INPUT, "target ids");
     cld_plan_tensor(plan, &t->positions, CLD_I32, 1, n, CLD_FOR_INPUT, "target positions");
-    cld_plan_tensor(plan, &t->rope, CLD_F32, t->options.n_positions, c->head_dim, CLD_FOR_INPUT,
+    cld_plan_tensor(plan, &t->rope, CLD_F32, t->options.n_positions, t->head_room, CLD_FOR_INPUT,
                     "target rotary table");
     cld_plan_tensor(plan, &t->x, s, n, c->hidden, p, "target x");
     cld_plan_tensor(plan, &t->x_mid, s, n, c->hidden, p, "target x mid");
@@ -136,6 +144,19 @@ static struct cld_ref bias(const struct cld_tensor *b, bool there)
     return there ? CLD_ALL(b) : CLD_NONE;
 }
 
+/* How much of a head is not zeros. */
+static double head_share(const struct cld_target *t)
+{
+    return (double)t->config.head_dim / (double)t->head_room;
+}
+
+/* Norms of q and k divide by the root of a mean over head_room: both are too large by the root of
+ * head_room / head_dim. */
+static double score_scale(const struct cld_target *t)
+{
+    return (t->config.qk_norm ? head_share(t) : 1) / sqrt((double)t->config.head_dim);
+}
+
 static void add_layer(struct cld_target *t, size_t i)
 {
     struct cld_graph *g = &t->forward;
@@ -144,6 +165,7 @@ static void add_layer(struct cld_target *t, size_t i)
     const struct cld_target_keys *keys = &t->keys[i];
     const enum cld_gemm_kind kind = t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
     float eps = (float)c->rms_norm_eps;
+    float head_eps = (float)(c->rms_norm_eps * head_share(t));
     cld_add_rmsnorm(g, CLD_CTX(&t->x), CLD_ALL(&l->ln1), eps, CLD_CTX(&t->y), CLD_NONE);
     cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wq), bias(&l->bq, c->qkv_bias),
                  CLD_NONE, CLD_CTX(&t->q_raw));
@@ -151,9 +173,9 @@ static void add_layer(struct cld_target *t, size_t i)
                  CLD_NONE, CLD_CTX(&t->k_raw));
     cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wv), bias(&l->bv, c->qkv_bias),
                  CLD_NONE, cld_kept(CLD_CTX(&keys->v)));
-    cld_add_qknorm_rope(g, CLD_CTX(&t->q_raw), bias(&l->qn, c->qk_norm), eps, c->head_dim,
+    cld_add_qknorm_rope(g, CLD_CTX(&t->q_raw), bias(&l->qn, c->qk_norm), head_eps, t->head_room,
                         CLD_CTX(&t->positions), CLD_ALL(&t->rope), CLD_CTX(&t->q_rot), CLD_NONE);
-    cld_add_qknorm_rope(g, CLD_CTX(&t->k_raw), bias(&l->kn, c->qk_norm), eps, c->head_dim,
+    cld_add_qknorm_rope(g, CLD_CTX(&t->k_raw), bias(&l->kn, c->qk_norm), head_eps, t->head_room,
                         CLD_CTX(&t->positions), CLD_ALL(&t->rope), cld_kept(CLD_CTX(&keys->k)),
                         CLD_NONE);
     cld_add_attention(g, &t->attention, &t->mask, CLD_CTX(&t->q_rot), CLD_SEEN(&keys->k),
@@ -250,6 +272,7 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     t->options.n_tokens = cld_round_up(cld_max(options->n_tokens, row_room), row_room);
     t->options.n_logits = cld_min(cld_round_up(options->n_logits, row_room), t->options.n_tokens);
     t->q = q;
+    t->head_room = cld_round_up(config->head_dim, head_unit);
     if ((s = check_taps(t, err)))
         return s;
     t->keys = calloc(cld_max(1, t->n_layers), sizeof *t->keys);
@@ -265,9 +288,10 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
         return CLD_OK;
     if ((s = cld_attention_plan(q, options->attention, t->options.n_tokens,
                                 cld_max(t->options.n_tokens, options->n_kept), config->n_heads,
-                                config->n_kv_heads, config->head_dim, options->storage, CLD_F32,
+                                config->n_kv_heads, t->head_room, options->storage, CLD_F32,
                                 false, &t->attention, err)))
         return s;
+    t->attention.scale = (float)score_scale(t);
     plan_activations(t, plan);
     plan_keys(t, plan);
     write_forward(t);
@@ -315,6 +339,19 @@ static enum cld_status each_weight(struct cld_target *t,
     return s || !t->norm.name ? s : fn(t, &t->norm, arg, err);
 }
 
+/* How heads lie in a weight: along its rows, along its columns, or not at all. */
+struct layout {
+    struct cld_spread rows, columns;
+};
+
+static struct layout layout_of(const struct cld_target *t, const struct cld_tensor *w)
+{
+    const struct cld_spread none = {1, 1}, heads = {t->config.head_dim / 2, t->head_room / 2};
+    if (!strstr(w->name, ".self_attn.") || strstr(w->name, "o_proj.bias"))
+        return (struct layout){none, none};
+    return strstr(w->name, "o_proj") ? (struct layout){none, heads} : (struct layout){heads, none};
+}
+
 static bool is_turned(const struct cld_target *t, const struct cld_tensor *w)
 {
     return t->turned && w->n_rows > 1 && w != &t->embed && w != &t->head;
@@ -340,12 +377,14 @@ static enum cld_status load_weight(struct cld_target *t, struct cld_tensor *w, v
 {
     if (!w->name)
         return CLD_OK;
+    struct layout l = layout_of(t, w);
     struct cld_tensor p = published(t, w);
-    enum cld_status s = cld_tensor_load(arg, w->name, &p, err);
+    enum cld_status s = cld_tensor_load_spread(arg, w->name, &p, l.rows, l.columns, err);
     return s ? s : settle(t, w, &p, err);
 }
 
-/* A bias or norm in the file that the configuration does not announce would be ignored in silence. */
+/* A bias or norm in the file that the configuration does not announce would be ignored in
+ * silence. */
 static enum cld_status refuse_extra(struct cld_target *t, const struct cld_safetensors *st,
                                     const char *dir, struct cld_error *err)
 {
@@ -378,6 +417,12 @@ enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *e
     if (!table)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a rotary table");
     cld_rope_table(&t->config.rope, t->config.head_dim, t->rope.n_rows, table);
+    /* Last half first: each moves away from the beginning. */
+    size_t half = t->config.head_dim / 2, room = t->head_room / 2;
+    for (size_t i = 2 * t->rope.n_rows; half < room && i-- > 0;) {
+        memmove(table + i * room, table + i * half, half * sizeof *table);
+        memset(table + i * room + half, 0, (room - half) * sizeof *table);
+    }
     enum cld_status s = cld_buf_write(t->rope.buf, 0, table, n_bytes, err);
     free(table);
     return s;
@@ -403,6 +448,22 @@ enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cl
     return s ? s : prepare(t, err);
 }
 
+/* Zeros behind the halves of heads, seen as the ends of rows of a matrix of halves. */
+static enum cld_status clear_gaps(struct cld_target *t, const struct cld_tensor *w,
+                                  struct cld_error *err)
+{
+    struct layout l = layout_of(t, w);
+    bool by_rows = l.rows.run < l.rows.stride;
+    size_t unit = by_rows && w->n_rows > 1 ? w->n_cols : 1; /* elements that stay together */
+    struct cld_spread heads = by_rows ? l.rows : l.columns;
+    struct cld_tensor gaps = *w;
+    gaps.ld = heads.stride * unit;
+    gaps.n_cols = (heads.stride - heads.run) * unit;
+    gaps.n_rows = cld_tensor_elems(w) / gaps.ld;
+    gaps.offset = w->offset + heads.run * unit;
+    return gaps.n_cols ? cld_fill(t->q, &gaps, 0.0f, err) : CLD_OK;
+}
+
 static enum cld_status random_weight(struct cld_target *t, struct cld_tensor *w, void *arg,
                                      struct cld_error *err)
 {
@@ -411,12 +472,12 @@ static enum cld_status random_weight(struct cld_target *t, struct cld_tensor *w,
         state[1]++;
         return CLD_OK;
     }
-    if (w->n_rows == 1)
-        return cld_fill(t->q, w, strstr(w->name, "bias") ? 0.0f : 1.0f, err);
     struct cld_tensor p = published(t, w);
-    enum cld_status s = cld_fill_normal(t->q, &p, state[0], state[1]++,
-                                        (float)(1.0 / sqrt((double)p.n_cols)), err);
-    return s ? s : settle(t, w, &p, err);
+    float deviation = (float)(1.0 / sqrt((double)p.n_cols));
+    enum cld_status s = w->n_rows > 1
+                            ? cld_fill_normal(t->q, &p, state[0], state[1]++, deviation, err)
+                            : cld_fill(t->q, &p, strstr(w->name, "bias") ? 0.0f : 1.0f, err);
+    return s || (s = clear_gaps(t, &p, err)) ? s : settle(t, w, &p, err);
 }
 
 enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cld_error *err)

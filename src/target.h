@@ -42,7 +42,8 @@ struct cld_target {
     struct cld_target_options options;
     struct cld_queue *q;
     size_t n_layers; /* that run */
-    bool turned; /* matrices of layers are kept as [in, out]: products by them are faster (op_gemm.h) */
+    size_t head_room; /* config.head_dim, rounded up to what kernels take; see target.c */
+    bool turned; /* matrices of layers are kept as [in, out], for faster products (op_gemm.h) */
     struct cld_tensor embed, head; /* [V, H]; tied: head is embed */
     struct cld_tensor norm;
     struct cld_target_layer *layers;
@@ -70,9 +71,9 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
                                     struct cld_plan *plan, struct cld_error *err);
 void cld_target_free(struct cld_target *t); /* NULL-safe */
 
-/* After cld_plan_create, once: reads the weights of the layers that run from DIR's safetensors. Every shape
- * is checked; CLD_E_INPUT names the tensor. Tensors that the model does not have are refused where
- * they belong to a layer that runs. */
+/* After cld_plan_create, once: reads the weights of the layers that run from DIR's safetensors.
+ * Every shape is checked; CLD_E_INPUT names the tensor. Tensors that the model does not have are
+ * refused where they belong to a layer that runs. */
 enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cld_error *err);
 /* Instead: generated weights, normal / sqrt(columns), norms near one. */
 enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cld_error *err);

@@ -19,4 +19,15 @@ enum cld_status cld_tensor_read(const struct cld_tensor *t, size_t first, size_t
 enum cld_status cld_tensor_load(const struct cld_safetensors *st, const char *name,
                                 const struct cld_tensor *t, struct cld_error *err);
 
+/* How a dimension of a file lies in a tensor: every `run` elements of it begin at the next multiple
+ * of `stride`, with zeros in between. {1, 1}: as in the file. */
+struct cld_spread {
+    size_t run, stride;
+};
+/* The same into a tensor whose rows and columns (vectors: elements are rows) are spread; t's own
+ * dimensions are whole strides. */
+enum cld_status cld_tensor_load_spread(const struct cld_safetensors *st, const char *name,
+                                       const struct cld_tensor *t, struct cld_spread rows,
+                                       struct cld_spread columns, struct cld_error *err);
+
 #endif

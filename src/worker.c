@@ -227,8 +227,8 @@ enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, 
     return cld_worker_update(w, *norm, learning_rate, step, err);
 }
 
-/* A made-up micro-batch of 1 / shrink of what the plan allows; *smallest tells that there is no smaller
- * one: a document with one anchor. */
+/* A made-up micro-batch of 1 / shrink of what the plan allows; *smallest tells that there is no
+ * smaller one: a document with one anchor. */
 static enum cld_status made_up_batch(struct cld_worker *w, size_t shrink, struct cld_batch *b,
                                      bool *smallest, struct cld_error *err)
 {
@@ -277,8 +277,8 @@ enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
     bool train = !w->no_drafter && w->drafter.options.train, smallest = false;
     if (train && (s = cld_drafter_init(&w->drafter, 0, w->cfg->drafter.init_std, err)))
         return s;
-    /* The largest first: a driver may mind grids that grow. Smaller ones after it, since a product of
-     * few rows may want another variant than one of many. */
+    /* The largest first: a driver may mind grids that grow. Smaller ones after it, since a product
+     * of few rows may want another variant than one of many. */
     for (size_t shrink = 1; !smallest && !s; shrink *= 2)
         if (!(s = made_up_batch(w, shrink, &b, &smallest, err)))
             s = warm_batch(w, &b, err);

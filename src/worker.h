@@ -68,9 +68,10 @@ enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *e
  */
 enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err);
 
-/* Builds and launches every kernel variant of the run by running steps of the largest shapes, of half
- * of them, and so on down to one anchor, on made-up rows and weights - target, drafter, loss, backward,
- * optimizer - then seals the queue. The drafter's weights and moments are to be set afterwards. */
+/* Builds and launches every kernel variant of the run by running steps of the largest shapes, of
+ * half of them, and so on down to one anchor, on made-up rows and weights - target, drafter, loss,
+ * backward, optimizer - then seals the queue. The drafter's weights and moments are to be set
+ * afterwards. */
 enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err);
 
 void cld_worker_close(struct cld_worker *w); /* NULL-safe */

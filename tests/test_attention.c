@@ -11,15 +11,15 @@
 
 #include <cmocka.h>
 
-#include "check_attention.h"
+#include "check.h"
 #include "op_attention.h"
 #include "random.h"
+#include "test_device.h"
 
 /* The first device as it is, with the other family, and as a GPU with small groups. */
 enum { CPU, GPU, SMALL_GPU, N_QUEUES };
 
 struct world {
-    struct cld_devices *devices;
     struct cld_queue *q[N_QUEUES];
 };
 
@@ -27,18 +27,16 @@ static int setup(void **state)
 {
     static struct world w;
     struct cld_error err = CLD_ERROR_INIT;
-    struct cld_device_info device;
-    if (cld_devices_open(&w.devices, &err) || cld_devices_pick(w.devices, "0", &device, &err))
+    if (find_cpu(NULL))
         return -1;
-    for (int i = 0; i < N_QUEUES; i++) {
-        const struct cld_queue_options options = {
-            .name = "test", .family = i == CPU ? CLD_FAMILY_CPU : CLD_FAMILY_GPU};
-        if (i == SMALL_GPU)
-            device.max_group = 64;
-        if (cld_queue_open(&device, &options, &w.q[i], &err)) {
-            print_error("%s\n", err.what);
-            return -1;
-        }
+    struct cld_device_info small = cpu;
+    const struct cld_queue_options options = {.name = "test", .family = CLD_FAMILY_GPU};
+    small.max_group = 64;
+    w.q[CPU] = open_queue(CLD_FAMILY_CPU);
+    w.q[GPU] = open_queue(CLD_FAMILY_GPU);
+    if (cld_queue_open(&small, &options, &w.q[SMALL_GPU], &err)) {
+        print_error("%s\n", err.what);
+        return -1;
     }
     *state = &w;
     return 0;
@@ -49,41 +47,20 @@ static int teardown(void **state)
     struct world *w = *state;
     for (int i = 0; i < N_QUEUES; i++)
         cld_queue_close(w->q[i]);
-    cld_devices_close(w->devices);
-    return 0;
+    return close_devices(NULL);
 }
 
-static void run_check(struct cld_queue *q, enum cld_dtype storage)
+/* Sparse and dense, both families, both storages. */
+static void test_values(void **state)
 {
     struct cld_error err = CLD_ERROR_INIT;
-    struct cld_check c = {.q = q, .seed = 1, .storage = storage};
-    enum cld_status s = cld_check_attention(&c, &err);
-    cld_check_close(&c);
-    if (s)
-        print_error("%s\n", err.what);
-    assert_int_equal(s, CLD_OK);
-    assert_int_equal(c.n_failed, 0);
-    assert_true(c.n_passed > 70);
-}
-
-static void test_cpu_f32(void **state)
-{
-    run_check(((struct world *)*state)->q[CPU], CLD_F32);
-}
-
-static void test_cpu_bf16(void **state)
-{
-    run_check(((struct world *)*state)->q[CPU], CLD_BF16);
-}
-
-static void test_gpu_f32(void **state)
-{
-    run_check(((struct world *)*state)->q[GPU], CLD_F32);
-}
-
-static void test_gpu_bf16(void **state)
-{
-    run_check(((struct world *)*state)->q[GPU], CLD_BF16);
+    struct cld_check_options options = {.op = "attention", .seed = 1};
+    size_t n_passed = 0, n_failed = 0;
+    (void)state;
+    if (cld_check_device(&cpu, &options, &n_passed, &n_failed, &err))
+        fail_msg("%s", err.what);
+    assert_int_equal(n_failed, 0);
+    assert_true(n_passed > 280);
 }
 
 /* --- bits ------------------------------------------------------------------------------------- */
@@ -377,8 +354,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan),     cmocka_unit_test(test_wrong_calls),
         cmocka_unit_test(test_bits),     cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_cpu_f32),  cmocka_unit_test(test_cpu_bf16),
-        cmocka_unit_test(test_gpu_f32),  cmocka_unit_test(test_gpu_bf16),
+        cmocka_unit_test(test_values),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

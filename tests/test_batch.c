@@ -126,7 +126,8 @@ static void scores_by_the_definitions(void **state)
     cld_score_add(&s, &b, ce, hit);
     assert_true(cld_score_loss(&s) == 2.5);
     assert_true(cld_score_accuracy(&s) == 0.5);
-    assert_true(cld_score_accepted(&s) == 1.0); /* (2 + 0) / 2: the unsupervised row did not stop it */
+    /* (2 + 0) / 2: the unsupervised row did not stop it */
+    assert_true(cld_score_accepted(&s) == 1.0);
     assert_int_equal(s.position_n[1], 2);
     assert_int_equal(s.position_hits[1], 1);
     struct cld_score twice = {0};

@@ -18,17 +18,15 @@
 #include <unistd.h>
 
 #include "cache.h"
-#include "device.h"
 #include "log.h"
 #include "ops.h"
 #include "queue.h"
 #include "temp_dir.h"
 #include "tensor_io.h"
+#include "test_device.h"
 
 enum { N_ROWS = 7, N_COLS = 33, N_VALUES = N_ROWS * N_COLS };
 
-static struct cld_devices *devices;
-static struct cld_device_info cpu;
 
 /* --- files, without a device ------------------------------------------------------------------ */
 
@@ -550,28 +548,6 @@ static void processes_share_a_directory(void **state)
     assert_int_equal(cld_dir_list(dir, &names, &n, &err), CLD_OK);
     assert_int_equal(n, 2); /* and nothing half written */
     cld_dir_list_free(names, n);
-}
-
-static int find_cpu(void **state)
-{
-    (void)state;
-    struct cld_error err = CLD_ERROR_INIT;
-    if (cld_devices_open(&devices, &err))
-        return -1;
-    for (size_t i = 0; i < devices->n; i++)
-        if (devices->at[i].class == CLD_CLASS_CPU) {
-            cpu = devices->at[i];
-            return 0;
-        }
-    print_error("%s\n", devices->note);
-    return -1;
-}
-
-static int close_devices(void **state)
-{
-    (void)state;
-    cld_devices_close(devices);
-    return 0;
 }
 
 /* The part of a process of processes_share_a_directory: both programs, against each other. */

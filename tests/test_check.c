@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "check.h"
+#include "test_device.h"
 
 enum fault {
     NONE,
@@ -26,35 +27,27 @@ enum fault {
 };
 
 struct world {
-    struct cld_devices *devices;
     struct cld_queue *q;
     FILE *sink;
 };
 
 static int setup(void **state)
 {
-    struct cld_error err = CLD_ERROR_INIT;
     struct world *w = calloc(1, sizeof *w);
-    struct cld_device_info device;
     *state = w;
-    if (!w || cld_devices_open(&w->devices, &err) ||
-        cld_devices_pick(w->devices, "cpu:0/1", &device, &err) ||
-        cld_queue_open(&device, &(struct cld_queue_options){.name = "test"}, &w->q, &err)) {
-        fprintf(stderr, "%s\n", err.what);
+    if (!w || find_cpu(NULL) || !(w->sink = fopen("/dev/null", "w")))
         return -1;
-    }
-    w->sink = fopen("/dev/null", "w");
-    return w->sink ? 0 : -1;
+    w->q = open_queue(CLD_FAMILY_AUTO);
+    return 0;
 }
 
 static int teardown(void **state)
 {
     struct world *w = *state;
     cld_queue_close(w->q);
-    cld_devices_close(w->devices);
     fclose(w->sink);
     free(w);
-    return 0;
+    return close_devices(NULL);
 }
 
 /* y = 2 x, computed here and written to the device, with one fault. */

@@ -522,6 +522,39 @@ static void prune_keeps_what_it_must(void **state)
     assert_int_equal(newest(parent, &mark), 60);
 }
 
+/* A rewind leaves old-step-N; what a crash cut off goes at the next prune, too. */
+static void prune_removes_other_courses_that_are_reached(void **state)
+{
+    struct cld_error err;
+    char *parent = *state, *theirs = cld_format("%s/old-step-1", parent);
+    char *cut = cld_format("%s/old-step-4", parent);
+    char *doomed = cld_format("%s/step-4.tmp-%ld", parent, dead_pid());
+    for (int round = 0; round < 2; round++) {
+        for (int step = 2; step <= 6; step++)
+            must_write(parent, step, 'a');
+        assert_int_equal(cld_ckptdir_rewind(parent, 2, -1, &err), CLD_OK);
+    }
+    assert_true(exists(parent, "old-step-6") && exists(parent, "old-step-6.2"));
+    assert_int_equal(mkdir(theirs, 0755), 0); /* no manifest: not ours */
+    must_write(parent, 4, 'b');
+    assert_int_equal(cld_ckptdir_prune(parent, 0, -1, &err), CLD_OK);
+    assert_true(exists(parent, "old-step-3") && exists(parent, "old-step-4.2"));
+
+    assert_int_equal(rename(cut, doomed), 0); /* died between renaming and removing it */
+    damage(parent, "step-4/state.json");
+    assert_int_equal(cld_ckptdir_prune(parent, 3, -1, &err), CLD_E_INPUT);
+    assert_true(exists(parent, "old-step-3") && !cld_dir_exists(doomed));
+    must_write(parent, 4, 'b');
+    assert_int_equal(cld_ckptdir_prune(parent, 3, -1, &err), CLD_OK);
+    assert_false(exists(parent, "old-step-3") || exists(parent, "old-step-3.2"));
+    assert_false(exists(parent, "old-step-4") || exists(parent, "old-step-4.2"));
+    assert_true(exists(parent, "old-step-5") && exists(parent, "old-step-6.2"));
+    assert_true(cld_dir_exists(theirs));
+    free(theirs);
+    free(cut);
+    free(doomed);
+}
+
 static void prune_cleans_after_the_dead(void **state)
 {
     struct cld_error err;
@@ -567,6 +600,7 @@ int main(void)
         TEST(other_names_are_not_checkpoints),
         TEST(replaces_ours_and_sets_aside_others),
         TEST(prune_keeps_what_it_must),
+        TEST(prune_removes_other_courses_that_are_reached),
         TEST(prune_cleans_after_the_dead),
         TEST(abort_leaves_nothing),
     };

@@ -12,11 +12,10 @@
 #include "drafter.h"
 #include "random.h"
 #include "tensor_io.h"
+#include "test_device.h"
 
 enum { BLOCK = 4, HIDDEN = 48, TAPS = 2, VOCAB = 61, TOKENS = 40, DOCS = 2 };
 
-static struct cld_devices *devices;
-static struct cld_device_info cpu;
 
 struct rig {
     struct cld_queue *q;
@@ -258,20 +257,6 @@ static void gradients_match_finite_differences(void **state)
     }
     free(g);
     close_rig(r);
-}
-
-static int find_cpu(void **state)
-{
-    (void)state;
-    struct cld_error err = CLD_ERROR_INIT;
-    return cld_devices_open(&devices, &err) || cld_devices_pick(devices, "cpu:0/1", &cpu, &err);
-}
-
-static int close_devices(void **state)
-{
-    (void)state;
-    cld_devices_close(devices);
-    return 0;
 }
 
 int main(void)

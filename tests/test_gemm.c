@@ -5,80 +5,21 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "check_gemm.h"
+#include "check.h"
 #include "op_gemm.h"
+#include "test_device.h"
 
-static struct cld_devices *devices;
-static struct cld_device_info cpu;
-
-static int open_devices(void **state)
+/* Both families and both storages, with the portable kernels and CLBlast. */
+static void test_products(void **state)
 {
     struct cld_error err = CLD_ERROR_INIT;
+    struct cld_check_options options = {.op = "gemm", .seed = 7};
+    size_t n_passed = 0, n_failed = 0;
     (void)state;
-    if (cld_devices_open(&devices, &err))
-        return -1;
-    for (size_t i = 0; i < devices->n; i++)
-        if (devices->at[i].class == CLD_CLASS_CPU && devices->at[i].available) {
-            cpu = devices->at[i];
-            return 0;
-        }
-    print_error("no CPU device: %s\n", devices->note);
-    return -1;
-}
-
-static int close_devices(void **state)
-{
-    (void)state;
-    cld_devices_close(devices);
-    return 0;
-}
-
-static struct cld_queue *open_queue(enum cld_family family)
-{
-    struct cld_error err = CLD_ERROR_INIT;
-    struct cld_queue_options options = {.name = "test", .family = family};
-    struct cld_queue *q = NULL;
-    if (cld_queue_open(&cpu, &options, &q, &err))
-        fail_msg("%s", err.what);
-    return q;
-}
-
-static void check_family(enum cld_family family, enum cld_dtype storage)
-{
-    struct cld_error err = CLD_ERROR_INIT;
-    struct cld_check c = {.q = open_queue(family), .seed = 7, .storage = storage};
-    enum cld_status s = cld_check_gemm(&c, &err);
-    size_t n_failed = c.n_failed, n_passed = c.n_passed;
-    cld_check_close(&c);
-    cld_queue_close(c.q);
-    if (s)
+    if (cld_check_device(&cpu, &options, &n_passed, &n_failed, &err))
         fail_msg("%s", err.what);
     assert_int_equal(n_failed, 0);
-    assert_true(n_passed > 100);
-}
-
-static void test_cpu_family_f32(void **state)
-{
-    (void)state;
-    check_family(CLD_FAMILY_CPU, CLD_F32);
-}
-
-static void test_cpu_family_bf16(void **state)
-{
-    (void)state;
-    check_family(CLD_FAMILY_CPU, CLD_BF16);
-}
-
-static void test_gpu_family_f32(void **state)
-{
-    (void)state;
-    check_family(CLD_FAMILY_GPU, CLD_F32);
-}
-
-static void test_gpu_family_bf16(void **state)
-{
-    (void)state;
-    check_family(CLD_FAMILY_GPU, CLD_BF16);
+    assert_true(n_passed > 800);
 }
 
 /* A product of 24 x 40 x 300 whose tensors share one buffer; k is long enough to need scratch. */
@@ -267,13 +208,14 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),          cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_scratch),        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_tensor_cores),
         cmocka_unit_test(test_scratch_covers_fewer_rows),
-        cmocka_unit_test(test_sealed),         cmocka_unit_test(test_cpu_family_f32),
-        cmocka_unit_test(test_cpu_family_bf16), cmocka_unit_test(test_gpu_family_f32),
-        cmocka_unit_test(test_gpu_family_bf16),
+        cmocka_unit_test(test_sealed),
+        cmocka_unit_test(test_products),
     };
-    return cmocka_run_group_tests(tests, open_devices, close_devices);
+    return cmocka_run_group_tests(tests, find_cpu, close_devices);
 }

@@ -10,42 +10,9 @@
 #include "gemm_tensor.h"
 #include "probe.h"
 #include "ptx.h"
+#include "test_device.h"
 
 /* The copies that tensor cores read are made by plain OpenCL C, so a CPU can check them. */
-static struct cld_devices *devices;
-static struct cld_device_info cpu;
-
-static int open_devices(void **state)
-{
-    struct cld_error err = CLD_ERROR_INIT;
-    (void)state;
-    if (cld_devices_open(&devices, &err))
-        return -1;
-    for (size_t i = 0; i < devices->n; i++)
-        if (devices->at[i].class == CLD_CLASS_CPU && devices->at[i].available) {
-            cpu = devices->at[i];
-            return 0;
-        }
-    print_error("no CPU device: %s\n", devices->note);
-    return -1;
-}
-
-static int close_devices(void **state)
-{
-    (void)state;
-    cld_devices_close(devices);
-    return 0;
-}
-
-static struct cld_queue *open_queue(void)
-{
-    struct cld_error err = CLD_ERROR_INIT;
-    struct cld_queue_options options = {.name = "test", .family = CLD_FAMILY_GPU};
-    struct cld_queue *q = NULL;
-    if (cld_queue_open(&cpu, &options, &q, &err))
-        fail_msg("%s", err.what);
-    return q;
-}
 
 /* A value that bf16 must round, and its rounding. */
 static float value(size_t row, size_t column)
@@ -118,12 +85,13 @@ static void check_turned(const struct cld_gemm_operand *o, const uint16_t *got)
 
 static void test_turned(void **state)
 {
-    static const size_t sizes[][3] = {{1, 1, 1}, {64, 192, 64}, {65, 193, 65}, {130, 70, 200}};
-    struct cld_queue *q = open_queue();
+    static const size_t sizes[][3] = {{1, 1, 1}, {64, 192, 64}, {65, 193, 65}, {130, 70, 200},
+                                       {256, 270, 192}}; /* whole blocks */
+    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        size_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
-        struct cld_tensor a = make_tensor(q, "a", CLD_F32, m, k, k + i, 3 * i);
+        size_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2], gap = i % 4;
+        struct cld_tensor a = make_tensor(q, "a", CLD_F32, m, k, k + gap, 3 * gap);
         struct cld_tensor b = make_tensor(q, "b", CLD_BF16, n, k, (k + 7) / 8 * 8, 16);
         struct cld_gemm g = {.kind = CLD_GEMM_NT, .a = &a, .b = &b, .bf16_products = true};
         struct cld_gemm_operands o = cld_gemm_plan_operands(&g, 260, true);
@@ -139,7 +107,7 @@ static void test_turned(void **state)
 /* A is where the product before left it: only B is copied. */
 static void test_same_a(void **state)
 {
-    struct cld_queue *q = open_queue();
+    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
     (void)state;
     struct cld_tensor a = make_tensor(q, "a", CLD_F32, 65, 70, 70, 0);
     struct cld_tensor b = make_tensor(q, "b", CLD_F32, 90, 70, 70, 0);
@@ -158,7 +126,7 @@ static void test_same_a(void **state)
 static void test_turn(void **state)
 {
     struct cld_error err = CLD_ERROR_INIT;
-    struct cld_queue *q = open_queue();
+    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
     (void)state;
     struct cld_tensor x = make_tensor(q, "x", CLD_BF16, 133, 70, 70, 0);
     struct cld_tensor y = make_tensor(q, "y", CLD_BF16, 70, 136, 136, 8);
@@ -179,7 +147,7 @@ static void test_turn(void **state)
 /* Operands across k, and all where none are to be turned: rows, or where they are. */
 static void test_rows(void **state)
 {
-    struct cld_queue *q = open_queue();
+    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
     (void)state;
     struct cld_tensor a = make_tensor(q, "a", CLD_F32, 33, 2051, 2051, 5);
     struct cld_tensor b =
@@ -226,7 +194,7 @@ static void test_fits(void **state)
 static void test_no_ptx_here(void **state)
 {
     struct cld_error err = CLD_ERROR_INIT;
-    struct cld_queue *q = open_queue();
+    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
     struct cld_ptx_change change = {"sm_90a", 128};
     struct cld_kernel_spec spec = {"gemm_sm90a.cl", "gemm_sm90a", "", 160};
     struct cld_kernel *k = NULL;
@@ -259,5 +227,5 @@ int main(void)
         cmocka_unit_test(test_fits),
         cmocka_unit_test(test_no_ptx_here),
     };
-    return cmocka_run_group_tests(tests, open_devices, close_devices);
+    return cmocka_run_group_tests(tests, find_cpu, close_devices);
 }

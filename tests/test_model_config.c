@@ -86,6 +86,7 @@ static void refuses_by_name(void **state)
          "factor"},
         {"[1]", "object"},
         {"{\"model_type\":\"qwen3\",\"head_dim\":300," BASE "}", "head_dim"},
+        {"{\"model_type\":\"qwen3\",\"head_dim\":21," BASE "}", "head_dim"},
         {"{\"model_type\":\"qwen3\",\"quantization_config\":{}," BASE "}", "quantization_config"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -11,47 +11,20 @@
 #include <cmocka.h>
 
 #include "check.h"
-#include "check_attention.h"
-#include "check_gemm.h"
 #include "ops.h"
-
-struct world {
-    struct cld_devices *devices;
-    struct cld_device_info device;
-};
-
-static int setup(void **state)
-{
-    struct cld_error err = CLD_ERROR_INIT;
-    struct world *w = calloc(1, sizeof *w);
-    *state = w;
-    if (!w || cld_devices_open(&w->devices, &err) ||
-        cld_devices_pick(w->devices, "cpu:0/1", &w->device, &err)) {
-        fprintf(stderr, "%s\n", err.what);
-        return -1;
-    }
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct world *w = *state;
-    cld_devices_close(w->devices);
-    free(w);
-    return 0;
-}
+#include "test_device.h"
 
 static void test_table(void **state)
 {
-    struct world *w = *state;
+    (void)state;
     struct cld_error err = CLD_ERROR_INIT;
     size_t n_passed, n_failed, n_all = 0;
     /* Products and attention have programs of their own (test_gemm, test_attention). */
     for (const struct cld_check_op *o = cld_check_ops; o->name; o++) {
         struct cld_check_options options = {.op = o->name, .seed = 1};
-        if (o->run == cld_check_gemm || o->run == cld_check_attention)
+        if (strstr(o->name, "gemm") || strstr(o->name, "attention"))
             continue;
-        assert_int_equal(cld_check_device(&w->device, &options, &n_passed, &n_failed, &err),
+        assert_int_equal(cld_check_device(&cpu, &options, &n_passed, &n_failed, &err),
                          CLD_OK);
         assert_int_equal(n_failed, 0);
         n_all += n_passed;
@@ -65,14 +38,9 @@ struct bench {
     struct cld_error err;
 };
 
-static struct bench open_bench(struct world *w, enum cld_family family)
+static struct bench open_bench(enum cld_family family)
 {
-    struct bench b = {NULL, CLD_ERROR_INIT};
-    assert_int_equal(cld_queue_open(&w->device,
-                                    &(struct cld_queue_options){.name = "test", .family = family},
-                                    &b.q, &b.err),
-                     CLD_OK);
-    return b;
+    return (struct bench){open_queue(family), CLD_ERROR_INIT};
 }
 
 static struct cld_tensor make(struct bench *b, enum cld_dtype type, size_t n_rows, size_t n_cols)
@@ -94,7 +62,8 @@ static void read_floats(struct bench *b, const struct cld_tensor *t, float *valu
 
 static void test_refused_shapes(void **state)
 {
-    struct bench b = open_bench(*state, CLD_FAMILY_AUTO);
+    (void)state;
+    struct bench b = open_bench(CLD_FAMILY_AUTO);
     struct cld_tensor x = make(&b, CLD_F32, 3, 8), y = make(&b, CLD_F32, 3, 7),
                       w = make(&b, CLD_F32, 1, 8), n = make(&b, CLD_I32, 3, 8), past = x,
                       nowhere = x;
@@ -118,9 +87,9 @@ static void test_refused_shapes(void **state)
 }
 
 /* After a full batch a shorter one, down to nothing, needs no variant that was not built. */
-static void shorter_batches(struct world *w, enum cld_family family)
+static void shorter_batches(enum cld_family family)
 {
-    struct bench b = open_bench(w, family);
+    struct bench b = open_bench(family);
     enum { n = 9, c = 40 };
     struct cld_tensor x = make(&b, CLD_BF16, n, c), g = make(&b, CLD_F32, n, c),
                       weight = make(&b, CLD_BF16, 1, c), rstd = make(&b, CLD_F32, 1, n),
@@ -149,15 +118,16 @@ static void shorter_batches(struct world *w, enum cld_family family)
 
 static void test_shorter_batches(void **state)
 {
-    shorter_batches(*state, CLD_FAMILY_CPU);
-    shorter_batches(*state, CLD_FAMILY_GPU);
+    (void)state;
+    shorter_batches(CLD_FAMILY_CPU);
+    shorter_batches(CLD_FAMILY_GPU);
 }
 
 /* Labels, positions and indices outside their range: a broken promise of the host, which must not
  * become a read outside the tensors. Sentinels of 1000 stand where such a read would go. */
-static void indices_outside(struct world *w, enum cld_family family)
+static void indices_outside(enum cld_family family)
 {
-    struct bench b = open_bench(w, family);
+    struct bench b = open_bench(family);
     struct cld_tensor all = make(&b, CLD_F32, 3, 8), x = cld_tensor_rows(&all, 1, 1),
                       y = make(&b, CLD_F32, 4, 8), index = make(&b, CLD_I32, 1, 4);
     float values[24], got[32];
@@ -194,14 +164,15 @@ static void indices_outside(struct world *w, enum cld_family family)
 
 static void test_indices_outside(void **state)
 {
-    indices_outside(*state, CLD_FAMILY_CPU);
-    indices_outside(*state, CLD_FAMILY_GPU);
+    (void)state;
+    indices_outside(CLD_FAMILY_CPU);
+    indices_outside(CLD_FAMILY_GPU);
 }
 
 /* Broken numbers are seen, not swallowed: one NaN logit, one infinite gradient. */
-static void non_finite(struct world *w, enum cld_family family)
+static void non_finite(enum cld_family family)
 {
-    struct bench b = open_bench(w, family);
+    struct bench b = open_bench(family);
     struct cld_tensor z = make(&b, CLD_F32, 1, 40), label = make(&b, CLD_I32, 1, 1),
                       weight = make(&b, CLD_F32, 1, 1), loss = make(&b, CLD_F32, 1, 1),
                       hit = make(&b, CLD_I32, 1, 1), scratch = make(&b, CLD_F32, 1, 32768);
@@ -222,15 +193,17 @@ static void non_finite(struct world *w, enum cld_family family)
 
 static void test_non_finite(void **state)
 {
-    non_finite(*state, CLD_FAMILY_CPU);
-    non_finite(*state, CLD_FAMILY_GPU);
+    (void)state;
+    non_finite(CLD_FAMILY_CPU);
+    non_finite(CLD_FAMILY_GPU);
 }
 
 /* Streams and seeds give different values, and a slice's values depend on its own numbering only.
  */
 static void test_streams(void **state)
 {
-    struct bench b = open_bench(*state, CLD_FAMILY_AUTO);
+    (void)state;
+    struct bench b = open_bench(CLD_FAMILY_AUTO);
     struct cld_tensor t = make(&b, CLD_F32, 1, 64);
     float first[64], other[64];
     const uint64_t keys[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, (uint64_t)1 << 32}};
@@ -249,11 +222,11 @@ static void test_streams(void **state)
 
 static void test_unknown_op(void **state)
 {
-    struct world *w = *state;
+    (void)state;
     struct cld_error err = CLD_ERROR_INIT;
     size_t n_passed, n_failed;
     struct cld_check_options options = {.op = "no such thing"};
-    assert_int_equal(cld_check_device(&w->device, &options, &n_passed, &n_failed, &err),
+    assert_int_equal(cld_check_device(&cpu, &options, &n_passed, &n_failed, &err),
                      CLD_E_USAGE);
     assert_non_null(strstr(err.hint, "rmsnorm"));
 }
@@ -266,5 +239,5 @@ int main(void)
         cmocka_unit_test(test_non_finite),      cmocka_unit_test(test_streams),
         cmocka_unit_test(test_unknown_op),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, find_cpu, close_devices);
 }

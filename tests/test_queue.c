@@ -6,13 +6,11 @@
 
 #include <cmocka.h>
 
-#include "device.h"
 #include "queue.h"
+#include "test_device.h"
 
-static struct cld_devices *devices;
-static struct cld_device_info cpu;
 
-static struct cld_queue *open_queue(size_t budget_bytes)
+static struct cld_queue *open_with_budget(size_t budget_bytes)
 {
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_queue *q = NULL;
@@ -26,7 +24,7 @@ static void ledger_counts_and_refuses(void **state)
 {
     (void)state;
     struct cld_error err = CLD_ERROR_INIT;
-    struct cld_queue *q = open_queue(10000);
+    struct cld_queue *q = open_with_budget(10000);
     struct cld_buf *a = NULL, *b = NULL;
     assert_int_equal(cld_buf_create(q, "first", 6000, &a, &err), CLD_OK);
     assert_int_equal(cld_queue_held_bytes(q), 6000);
@@ -44,7 +42,7 @@ static void new_buffers_are_zero_and_bounds_are_kept(void **state)
 {
     (void)state;
     struct cld_error err = CLD_ERROR_INIT;
-    struct cld_queue *q = open_queue(0);
+    struct cld_queue *q = open_with_budget(0);
     struct cld_buf *b = NULL, *view = NULL;
     unsigned char got[64], ones[64];
     memset(ones, 1, sizeof ones);
@@ -69,7 +67,7 @@ static void sealed_queue_refuses_what_the_warm_up_left_out(void **state)
 {
     (void)state;
     struct cld_error err = CLD_ERROR_INIT;
-    struct cld_queue *q = open_queue(0);
+    struct cld_queue *q = open_with_budget(0);
     struct cld_kernel *k = NULL, *again = NULL;
     struct cld_buf *b = NULL;
     struct cld_kernel_spec spec = {"fill.cl", "fill", "-DT=f32", 1};
@@ -93,7 +91,7 @@ static void broken_builds_and_names_are_errors(void **state)
 {
     (void)state;
     struct cld_error err = CLD_ERROR_INIT;
-    struct cld_queue *q = open_queue(0);
+    struct cld_queue *q = open_with_budget(0);
     struct cld_kernel *k = NULL;
     struct cld_kernel_spec no_file = {"nothing.cl", "x", "", 1};
     struct cld_kernel_spec no_kernel = {"fill.cl", "nothing", "-DT=f32", 1};
@@ -128,28 +126,6 @@ static void devices_are_chosen_by_number_name_and_part(void **state)
     assert_int_equal(cld_queue_open(&d, &options, &q, &err), CLD_OK);
     assert_int_equal(cld_queue_device(q)->n_compute_units, cpu.n_compute_units / 2);
     cld_queue_close(q);
-}
-
-static int find_cpu(void **state)
-{
-    (void)state;
-    struct cld_error err = CLD_ERROR_INIT;
-    if (cld_devices_open(&devices, &err))
-        return -1;
-    for (size_t i = 0; i < devices->n; i++)
-        if (devices->at[i].class == CLD_CLASS_CPU) {
-            cpu = devices->at[i];
-            return 0;
-        }
-    print_error("%s\n", devices->note);
-    return -1;
-}
-
-static int close_devices(void **state)
-{
-    (void)state;
-    cld_devices_close(devices);
-    return 0;
 }
 
 int main(void)

@@ -170,6 +170,8 @@ short "$slash" --set train.steps=4 --resume "$slash"
 short "$slash" --set train.steps=3 --set train.keep=1 --resume "$slash/checkpoints/step-2"
 check 'going on from an older step' ends 0 'step-4 is kept as .*/old-step-4'
 check 'keeps what it writes' test -s "$slash/checkpoints/step-3/manifest.json"
+check 'and what it has not come to again' test -s "$slash/checkpoints/old-step-4/manifest.json" \
+    -a ! -e "$slash/checkpoints/old-step-3"
 
 short "$scratch/one"
 short "$scratch/other"

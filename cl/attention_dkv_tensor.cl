@@ -1,0 +1,161 @@
+/* attention_dkv_tensor.cl - d_k and d_v on NVIDIA's tensor cores. A work-group owns the keys of one
+ * tile of one KV head and adds up, in a fixed order, what the query rows that see it contribute.
+ * Arguments as in attention_dkv_cpu.cl, but for the last, which attention_dq_tensor.cl explains.
+ * Products are turned: keys are rows, query rows pass through local memory 32 at a time, while the
+ * next 32 come. The work-group's keys lie in local memory, its values in registers. */
+#define BT 32
+#include "attention_tensor.clh"
+
+#define OWN_BYTES (ROWS * D * 2)
+#define HALVES    (ROWS / BT) /* of a piece's rows */
+
+/* A step of the work: BT query rows of a piece, from row `begin` on. */
+struct step {
+    __global const int *next, *end; /* of the list of query tiles */
+    int entry;                      /* the query tile at work; < 0: none, all is done */
+    uint part, begin;
+};
+
+static inline void next_step(struct step *s, uint n_parts)
+{
+    s->begin += BT;
+    if (s->begin < ROWS)
+        return;
+    s->begin = 0;
+    if (++s->part < n_parts)
+        return;
+    s->part = 0;
+    s->entry = s->next < s->end ? *s->next++ : -1;
+}
+
+static inline struct piece piece_of(struct step s, uint kv_head, uint n_kv_heads, ulong group)
+{
+    struct piece at;
+    uint n_parts = n_parts_of(group);
+    at.tile = (uint)s.entry / 2;
+    at.kv_head = kv_head;
+    at.head = kv_head * (uint)group + s.part * HG;
+    at.n_heads = min((uint)HG, (uint)group - s.part * HG);
+    at.index = (at.tile * n_kv_heads + kv_head) * n_parts + s.part;
+    return at;
+}
+
+/* Turned scores to weights: zero where the query row does not see the key. st: (log-sum-exp, delta)
+ * of this work-item's pairs of columns. */
+static inline void weigh(float s[BT / 8][4], float c, const float4 st[BT / 8])
+{
+#pragma unroll
+    for (uint j = 0; j < BT / 8; j++)
+#pragma unroll
+        for (uint e = 0; e < 4; e++)
+            s[j][e] = native_exp2(fma(s[j][e], c, -(e % 2 ? st[j].z : st[j].x)));
+}
+
+static inline void mask_weights(float s[BT / 8][4], __global const int *spans, struct piece at,
+                                uint begin, int n_q, int key)
+{
+#pragma unroll
+    for (uint j = 0; j < BT / 8; j++)
+#pragma unroll
+        for (uint e = 0; e < 2; e++) {
+            uint i = begin + 8 * j + lane_of() % 4 * 2 + e;
+            int4 span = load_span(spans, is_row(at, i, n_q), row_of(at, i));
+            if (!sees(span, key))
+                s[j][e] = 0.0f;
+            if (!sees(span, key + 8))
+                s[j][e + 2] = 0.0f;
+        }
+}
+
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dkv_tensor(
+    __global const ushort *q, ulong q_at, ulong q_ld, __global const ushort *k, ulong k_at,
+    ulong k_ld, __global const ushort *v, ulong v_at, ulong v_ld, __global const int *mask,
+    ulong spans_at, ulong ptr_at, ulong list_at, __global int *visited, ulong visited_at, int n_q,
+    int n_keys, ulong group, float scale, ulong n_pieces, __global const ushort *d_o, ulong d_o_at,
+    ulong d_o_ld, __global ushort *d_k, ulong d_k_at, ulong d_k_ld, __global ushort *d_v,
+    ulong d_v_at, ulong d_v_ld, __global const float2 *stats)
+{
+    __local uchar tiles[OWN_BYTES + 4 * TILE_BYTES] __attribute__((aligned(1024)));
+    uint keys_tile = local_address(tiles), own = own_row(), n_parts = n_parts_of(group);
+    uint n_tiles = ((uint)n_keys + KT - 1) / KT, n_kv_heads = (uint)(n_pieces / n_tiles);
+    float c = scale * M_LOG2E_F;
+    q += q_at;
+    d_o += d_o_at;
+    CLD_SHARE (p, n_pieces) {
+        uint tile = (uint)p / n_kv_heads, kv_head = (uint)p % n_kv_heads; /* early: long lists */
+        int k0 = (int)tile * KT, key = k0 + (int)own, n_visited = 0;
+        bool real0 = key < n_keys, real1 = key + 8 < n_keys;
+        __global const ushort *values = v + v_at + kv_head * D;
+        float k_sums[D / 8][4], v_sums[D / 8][4], s[BT / 8][4], t[BT / 8][4];
+        uint4 rows[D / 16], weights[BT / 16];
+        uint stage = keys_tile + OWN_BYTES, other = stage + 2 * TILE_BYTES;
+        struct step now, next;
+        next.next = mask + list_at + mask[ptr_at + tile];
+        next.end = mask + list_at + mask[ptr_at + tile + 1];
+        next.part = n_parts - 1;
+        next.begin = ROWS - BT;
+        next_step(&next, n_parts);
+        barrier(CLK_LOCAL_MEM_FENCE); /* the tiles of the piece before are free */
+        fetch_keys(keys_tile, KT, k + k_at + kv_head * D, k_ld, k0, n_keys);
+        if (next.entry >= 0) {
+            struct piece at = piece_of(next, kv_head, n_kv_heads, group);
+            fetch_rows(stage, BT, q, q_ld, at, next.begin, n_q);
+            fetch_rows(stage + TILE_BYTES, BT, d_o, d_o_ld, at, next.begin, n_q);
+        }
+        commit_copies();
+        load_operand(rows, values + (real0 ? (ulong)key * v_ld : 0), real0,
+                     values + (real1 ? (ulong)(key + 8) * v_ld : 0), real1);
+        clear(k_sums);
+        clear(v_sums);
+        while (next.entry >= 0) {
+            now = next;
+            struct piece at = piece_of(now, kv_head, n_kv_heads, group);
+            float4 st[BT / 8];
+            __global const float2 *from = stats + (ulong)at.index * ROWS + now.begin;
+#pragma unroll
+            for (uint j = 0; j < BT / 8; j++)
+                st[j] = *(__global const float4 *)(from + 8 * j + lane_of() % 4 * 2);
+            next_step(&next, n_parts);
+            WAIT_COPIES(0);
+            ready();
+            if (next.entry >= 0) {
+                struct piece to_come = piece_of(next, kv_head, n_kv_heads, group);
+                fetch_rows(other, BT, q, q_ld, to_come, next.begin, n_q);
+                fetch_rows(other + TILE_BYTES, BT, d_o, d_o_ld, to_come, next.begin, n_q);
+                commit_copies();
+            }
+            product_both(s, keys_tile, stage, t, rows, stage + TILE_BYTES);
+            weigh(s, c, st);
+            if (!(now.entry & 1))
+                mask_weights(s, mask + spans_at, at, now.begin, n_q, key);
+#pragma unroll
+            for (uint i = 0; i < BT / 16; i++)
+                weights[i] = pack_operand(s + 2 * i);
+            accumulate_first(v_sums, weights, stage + TILE_BYTES, t);
+#pragma unroll
+            for (uint j = 0; j < BT / 8; j++)
+#pragma unroll
+                for (uint e = 0; e < 4; e++)
+                    s[j][e] *= t[j][e] - (e % 2 ? st[j].w : st[j].y);
+#pragma unroll
+            for (uint i = 0; i < BT / 16; i++)
+                weights[i] = pack_operand(s + 2 * i);
+            accumulate_second(k_sums, weights, stage, v_sums);
+            uint swap = stage;
+            stage = other;
+            other = swap;
+            n_visited += now.part == 0 && now.begin == 0;
+        }
+        WAIT_COPIES(0);
+        if (real0) {
+            store_sums(k_sums, 0, scale, d_k + d_k_at + (ulong)key * d_k_ld + kv_head * D);
+            store_sums(v_sums, 0, 1.0f, d_v + d_v_at + (ulong)key * d_v_ld + kv_head * D);
+        }
+        if (real1) {
+            store_sums(k_sums, 1, scale, d_k + d_k_at + (ulong)(key + 8) * d_k_ld + kv_head * D);
+            store_sums(v_sums, 1, 1.0f, d_v + d_v_at + (ulong)(key + 8) * d_v_ld + kv_head * D);
+        }
+        if (visited && kv_head == 0 && get_local_id(0) == 0)
+            atomic_add(visited + visited_at, n_visited);
+    }
+}

@@ -1,0 +1,134 @@
+/* attention_dq_tensor.cl - d_q on NVIDIA's tensor cores, and what the dK/dV pass wants to know of
+ * every query row. Arguments as in attention_dq_cpu.cl, but for the last. Two tiles of keys take
+ * turns in local memory, as keys are used twice; one has values. */
+#include "attention_tensor.clh"
+
+/* rowsum(d_o * o) of both rows: the diagonal of a product, so that it equals d_o * v to the bit
+ * where a row sees one key only, and the gradient is zero. */
+static inline void deltas(const uint4 d_o[D / 16], uint o_tile, float *delta0, float *delta1)
+{
+    float s[BT / 8][4], v0 = 0.0f, v1 = 0.0f;
+    uint warp = get_local_id(0) / 32, lane = lane_of(), e = lane / 4 % 2;
+    product_rows(s, d_o, o_tile);
+#pragma unroll
+    for (uint w = 0; w < GROUP / 32; w++)
+        if (w == warp) {
+            v0 = e ? s[2 * w][1] : s[2 * w][0];
+            v1 = e ? s[2 * w + 1][3] : s[2 * w + 1][2];
+        }
+    /* Row l / 4 is column l / 4 of 8: with the lane of its quad that has this pair of columns. */
+    bool has = lane % 4 == lane / 8;
+    *delta0 = quad_sum(has ? v0 : 0.0f);
+    *delta1 = quad_sum(has ? v1 : 0.0f);
+}
+
+/* Scores to weights 2^(c s - lse): zero where the row does not see the key. */
+static inline void weigh(float s[BT / 8][4], float c, const float lse[2], bool full,
+                         const int4 span[2], int k0)
+{
+#pragma unroll
+    for (uint j = 0; j < BT / 8; j++)
+#pragma unroll
+        for (uint e = 0; e < 4; e++) {
+            float w = native_exp2(fma(s[j][e], c, -lse[e / 2]));
+            int key = k0 + (int)(8 * j + lane_of() % 4 * 2 + e % 2);
+            s[j][e] = full || sees(span[e / 2], key) ? w : 0.0f;
+        }
+}
+
+/* stats[index of a piece][ROWS]: log-sum-exp in powers of two, and rowsum(d_o * o), of its rows;
+ * zeros for those that do not exist. */
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_tensor(
+    __global const ushort *q, ulong q_at, ulong q_ld, __global const ushort *k, ulong k_at,
+    ulong k_ld, __global const ushort *v, ulong v_at, ulong v_ld, __global const ushort *o,
+    ulong o_at, ulong o_ld, __global const float *lse, ulong lse_at, ulong lse_ld,
+    __global const int *mask, ulong spans_at, ulong ptr_at, ulong list_at, __global int *visited,
+    ulong visited_at, int n_q, int n_keys, ulong group, float scale, ulong n_pieces,
+    __global const ushort *d_o, ulong d_o_at, ulong d_o_ld, __global ushort *d_q, ulong d_q_at,
+    ulong d_q_ld, __global float2 *stats)
+{
+    __local uchar tiles[3 * TILE_BYTES] __attribute__((aligned(1024)));
+    uint base = local_address(tiles), values_tile = base + 2 * TILE_BYTES, own = own_row();
+    float c = scale * M_LOG2E_F;
+    q += q_at;
+    d_o += d_o_at;
+    CLD_SHARE (p, n_pieces) {
+        struct piece at = piece_at(p, n_pieces, n_q, group);
+        bool real0 = is_row(at, own, n_q), real1 = is_row(at, own + 8, n_q);
+        __global const ushort *keys = k + k_at + at.kv_head * D, *values = v + v_at + at.kv_head * D;
+        __global const int *next = mask + list_at + mask[ptr_at + at.tile];
+        __global const int *end = mask + list_at + mask[ptr_at + at.tile + 1];
+        float sums[D / 8][4], s[BT / 8][4], t[BT / 8][4], norm[2] = {0, 0}, delta[2];
+        uint4 rows[D / 16], d_rows[D / 16], weights[BT / 16];
+        uint keys_tile = base;
+        int n_visited = 0, entry = next < end ? *next++ : -1;
+        barrier(CLK_LOCAL_MEM_FENCE); /* the tiles of the piece before are free */
+        fetch_rows(values_tile, ROWS, o + o_at, o_ld, at, 0, n_q);
+        commit_copies();
+        if (entry >= 0)
+            fetch_keys(keys_tile, KT, keys, k_ld, entry / 2 * KT, n_keys);
+        commit_copies();
+        load_operand(d_rows, d_o + (real0 ? place_of(at, own, d_o_ld) : 0), real0,
+                     d_o + (real1 ? place_of(at, own + 8, d_o_ld) : 0), real1);
+        load_operand(rows, q + (real0 ? place_of(at, own, q_ld) : 0), real0,
+                     q + (real1 ? place_of(at, own + 8, q_ld) : 0), real1);
+        if (real0)
+            norm[0] = lse[lse_at + (at.head + own / QT) * lse_ld + row_of(at, own)] * M_LOG2E_F;
+        if (real1)
+            norm[1] =
+                lse[lse_at + (at.head + (own + 8) / QT) * lse_ld + row_of(at, own + 8)] * M_LOG2E_F;
+        WAIT_COPIES(1);
+        ready();
+        deltas(d_rows, values_tile, &delta[0], &delta[1]);
+        if (lane_of() % 4 == 0) {
+            stats[(ulong)at.index * ROWS + own] = (float2)(norm[0], delta[0]);
+            stats[(ulong)at.index * ROWS + own + 8] = (float2)(norm[1], delta[1]);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (entry >= 0)
+            fetch_keys(values_tile, KT, values, v_ld, entry / 2 * KT, n_keys);
+        commit_copies();
+        clear(sums);
+        while (entry >= 0) {
+            int k0 = entry / 2 * KT, after = next < end ? *next++ : -1;
+            bool full = entry & 1;
+            uint next_tile = 2 * base + TILE_BYTES - keys_tile;
+            int4 span[2] = {(int4)(0), (int4)(0)};
+            if (!full) {
+                span[0] = load_span(mask + spans_at, real0, row_of(at, own));
+                span[1] = load_span(mask + spans_at, real1, row_of(at, own + 8));
+            }
+            WAIT_COPIES(0);
+            ready();
+            if (after >= 0)
+                fetch_keys(next_tile, KT, keys, k_ld, after / 2 * KT, n_keys);
+            commit_copies();
+            product_both(s, rows, keys_tile, t, d_rows, values_tile);
+            weigh(s, c, norm, full, span, k0);
+            finish_product(t);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            if (after >= 0)
+                fetch_keys(values_tile, KT, values, v_ld, after / 2 * KT, n_keys);
+            commit_copies();
+#pragma unroll
+            for (uint j = 0; j < BT / 8; j++)
+#pragma unroll
+                for (uint e = 0; e < 4; e++)
+                    s[j][e] *= t[j][e] - delta[e / 2];
+#pragma unroll
+            for (uint i = 0; i < BT / 16; i++)
+                weights[i] = pack_operand(s + 2 * i);
+            accumulate(sums, weights, keys_tile);
+            keys_tile = next_tile;
+            entry = after;
+            n_visited++;
+        }
+        WAIT_COPIES(0);
+        if (real0)
+            store_sums(sums, 0, scale, d_q + d_q_at + place_of(at, own, d_q_ld));
+        if (real1)
+            store_sums(sums, 1, scale, d_q + d_q_at + place_of(at, own + 8, d_q_ld));
+        if (visited && at.head == 0 && get_local_id(0) == 0)
+            atomic_add(visited + visited_at, n_visited);
+    }
+}

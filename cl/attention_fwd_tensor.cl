@@ -1,0 +1,133 @@
+/* attention_fwd_tensor.cl - o and lse on NVIDIA's tensor cores. Arguments as in
+ * attention_fwd_cpu.cl. Tiles of keys and of values come in turn through a ring of three. */
+#include "attention_tensor.clh"
+
+/* Scores of keys that a row does not see become -INFINITY. */
+static inline void mask_scores(float s[BT / 8][4], int4 span0, int4 span1, int k0)
+{
+#pragma unroll
+    for (uint j = 0; j < BT / 8; j++)
+#pragma unroll
+        for (uint e = 0; e < 4; e++)
+            if (!sees(e < 2 ? span0 : span1, k0 + (int)(8 * j + lane_of() % 4 * 2 + e % 2)))
+                s[j][e] = -INFINITY;
+}
+
+/* Scores of row r (0 or 1) to weights 2^(c (s - top)), and the lane's `sum` of weights moves on.
+ * `top` is the maximum that was met, or one that a later score passes by less than SLACK powers of
+ * two; returns what sums so far are to be multiplied with, which is 1 where it did not move. Rows that
+ * saw nothing yet have a maximum of -INFINITY and are measured from 0. */
+#define SLACK 8.0f
+static inline float weigh(float s[BT / 8][4], uint r, float c, float *top, float *sum)
+{
+    float high = -INFINITY, more = 0.0f, keep = 1.0f;
+#pragma unroll
+    for (uint j = 0; j < BT / 8; j++)
+        high = fmax(high, fmax(s[j][2 * r], s[j][2 * r + 1]));
+    high = quad_max(high);
+    if ((high - *top) * c > SLACK) {
+        keep = native_exp2((*top - high) * c);
+        *top = high;
+    }
+    float base = *top == -INFINITY ? 0.0f : *top * c;
+#pragma unroll
+    for (uint j = 0; j < BT / 8; j++) {
+        s[j][2 * r] = native_exp2(fma(s[j][2 * r], c, -base));
+        s[j][2 * r + 1] = native_exp2(fma(s[j][2 * r + 1], c, -base));
+        more += s[j][2 * r] + s[j][2 * r + 1];
+    }
+    *sum = fma(*sum, keep, more);
+    return keep;
+}
+
+static inline void scale_sums(float sums[D / 8][4], float by0, float by1)
+{
+#pragma unroll
+    for (uint i = 0; i < D / 8; i++) {
+        sums[i][0] *= by0;
+        sums[i][1] *= by0;
+        sums[i][2] *= by1;
+        sums[i][3] *= by1;
+    }
+}
+
+static inline void store_row(float sums[D / 8][4], uint r, float top, float sum, float scale,
+                             __global ushort *o, __global float *lse)
+{
+    store_sums(sums, r, sum != 0.0f ? 1.0f / sum : 0.0f, o);
+    if (lane_of() % 4 == 0)
+        *lse = sum != 0.0f ? fma(top, scale, log(sum)) : 0.0f;
+}
+
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_tensor(
+    __global const ushort *q, ulong q_at, ulong q_ld, __global const ushort *k, ulong k_at,
+    ulong k_ld, __global const ushort *v, ulong v_at, ulong v_ld, __global ushort *o, ulong o_at,
+    ulong o_ld, __global float *lse, ulong lse_at, ulong lse_ld, __global const int *mask,
+    ulong spans_at, ulong ptr_at, ulong list_at, __global int *visited, ulong visited_at, int n_q,
+    int n_keys, ulong group, float scale, ulong n_pieces)
+{
+    __local uchar ring[3 * TILE_BYTES] __attribute__((aligned(1024)));
+    uint base = local_address(ring), own = own_row();
+    float c = scale * M_LOG2E_F;
+    q += q_at;
+    CLD_SHARE (p, n_pieces) {
+        struct piece at = piece_at(p, n_pieces, n_q, group);
+        bool real0 = is_row(at, own, n_q), real1 = is_row(at, own + 8, n_q);
+        __global const ushort *keys = k + k_at + at.kv_head * D, *values = v + v_at + at.kv_head * D;
+        __global const int *next = mask + list_at + mask[ptr_at + at.tile];
+        __global const int *end = mask + list_at + mask[ptr_at + at.tile + 1];
+        float sums[D / 8][4], s[BT / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0;
+        uint4 rows[D / 16], weights[BT / 16];
+        uint slot = 0; /* of the tile's keys; values and the next keys follow */
+        int n_visited = 0, entry = next < end ? *next++ : -1;
+        barrier(CLK_LOCAL_MEM_FENCE); /* the ring of the piece before is free */
+        if (entry >= 0)
+            fetch_keys(base, KT, keys, k_ld, entry / 2 * KT, n_keys);
+        commit_copies();
+        if (entry >= 0)
+            fetch_keys(base + TILE_BYTES, KT, values, v_ld, entry / 2 * KT, n_keys);
+        commit_copies();
+        load_operand(rows, q + (real0 ? place_of(at, own, q_ld) : 0), real0,
+                     q + (real1 ? place_of(at, own + 8, q_ld) : 0), real1);
+        clear(sums);
+        while (entry >= 0) {
+            int k0 = entry / 2 * KT, after = next < end ? *next++ : -1;
+            uint slot1 = slot == 2 ? 0 : slot + 1, slot2 = slot == 0 ? 2 : slot - 1;
+            WAIT_COPIES(1);
+            ready();
+            if (after >= 0)
+                fetch_keys(base + slot2 * TILE_BYTES, KT, keys, k_ld, after / 2 * KT, n_keys);
+            commit_copies();
+            product_rows(s, rows, base + slot * TILE_BYTES);
+            if (!(entry & 1))
+                mask_scores(s, load_span(mask + spans_at, real0, row_of(at, own)),
+                            load_span(mask + spans_at, real1, row_of(at, own + 8)), k0);
+            float keep0 = weigh(s, 0, c, &top0, &sum0), keep1 = weigh(s, 1, c, &top1, &sum1);
+#pragma unroll
+            for (uint i = 0; i < BT / 16; i++)
+                weights[i] = pack_operand(s + 2 * i);
+            if (keep0 != 1.0f || keep1 != 1.0f)
+                scale_sums(sums, keep0, keep1);
+            WAIT_COPIES(1);
+            ready();
+            if (after >= 0)
+                fetch_keys(base + slot * TILE_BYTES, KT, values, v_ld, after / 2 * KT, n_keys);
+            commit_copies();
+            accumulate(sums, weights, base + slot1 * TILE_BYTES);
+            slot = slot2;
+            entry = after;
+            n_visited++;
+        }
+        WAIT_COPIES(0);
+        sum0 = quad_sum(sum0);
+        sum1 = quad_sum(sum1);
+        if (real0)
+            store_row(sums, 0, top0, sum0, scale, o + o_at + place_of(at, own, o_ld),
+                      lse + lse_at + (at.head + own / QT) * lse_ld + row_of(at, own));
+        if (real1)
+            store_row(sums, 1, top1, sum1, scale, o + o_at + place_of(at, own + 8, o_ld),
+                      lse + lse_at + (at.head + (own + 8) / QT) * lse_ld + row_of(at, own + 8));
+        if (visited && at.head == 0 && get_local_id(0) == 0)
+            atomic_add(visited + visited_at, n_visited);
+    }
+}
