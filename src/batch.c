@@ -183,7 +183,7 @@ enum cld_status cld_batch_make_up(struct cld_batch *b, size_t n_docs, size_t len
     for (size_t i = 0; i < n_anchors; i++)
         anchors[i] = (int32_t)(i * length / n_anchors);
     for (size_t i = 0; i < n_docs; i++)
-        docs[i] = (struct cld_document){ids, mask, length, anchors, n_anchors, i};
+        docs[i] = (struct cld_document){ids, mask, length, anchors, n_anchors, i, i, false};
     s = cld_batch_build(b, docs, n_docs, rules, true, err);
 done:
     free(ids);

@@ -25,6 +25,8 @@ struct cld_document {
     const int32_t *anchors; /* [n_anchors] */
     size_t n_anchors;
     size_t tag; /* the caller's: which row it came from */
+    uint64_t row; /* its id in the training or held-out set; for those who keep features */
+    bool heldout;
 };
 
 struct cld_batch_rules {

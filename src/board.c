@@ -40,7 +40,7 @@ struct cld_board {
     int64_t step, heldout_step;
     size_t n_steps;
     double loss, accepted_length, tokens_per_s, heldout_loss, heldout_accepted_length;
-    char error[sizeof((struct cld_error *)0)->what];
+    char error[sizeof((struct cld_error *)0)->what], features[512];
     struct worker *workers;
     size_t n_workers;
 };
@@ -101,14 +101,15 @@ static json_t *describe(struct cld_board *b)
     json_t *workers = json_array();
     for (size_t i = 0; i < b->n_workers && workers; i++)
         json_array_append_new(workers, describe_worker(&b->workers[i]));
-    return json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:o, s:o, s:s, s:o}",
+    return json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:o, s:o, s:s, s:s, s:o}",
                      "format", "cldraft-status-1", "pid", (int)getpid(), "state",
                      run_state_name(b->state), "updated_unix", (json_int_t)time(NULL), "step",
                      (json_int_t)b->step, "steps", (json_int_t)b->n_steps, "loss", number(b->loss),
                      "accepted_length", number(b->accepted_length), "context_tokens_per_s",
                      number(b->tokens_per_s), "heldout_step", (json_int_t)b->heldout_step,
                      "heldout_loss", number(b->heldout_loss), "heldout_accepted_length",
-                     number(b->heldout_accepted_length), "error", b->error, "workers", workers);
+                     number(b->heldout_accepted_length), "error", b->error, "features", b->features,
+                     "workers", workers);
 }
 
 /* A status that cannot be written must not end a training: it is a warning, once. */
@@ -250,6 +251,15 @@ void cld_board_close(struct cld_board *b, const struct cld_error *why)
 }
 
 /* --- notes ------------------------------------------------------------------------------------ */
+
+void cld_board_features(struct cld_board *b, const char *text)
+{
+    if (!b)
+        return;
+    pthread_mutex_lock(&b->lock);
+    snprintf(b->features, sizeof b->features, "%s", text);
+    pthread_mutex_unlock(&b->lock);
+}
 
 void cld_board_run(struct cld_board *b, enum cld_run_state state)
 {

@@ -46,6 +46,8 @@ enum cld_status cld_board_open(const char *dir, size_t n_steps, size_t n_workers
 /* Writes how it ended and stops; NULL-safe. `why` is NULL or the error. */
 void cld_board_close(struct cld_board *b, const struct cld_error *why);
 
+/* Where features come from, for people. Copied. */
+void cld_board_features(struct cld_board *b, const char *text);
 void cld_board_run(struct cld_board *b, enum cld_run_state state);
 void cld_board_step(struct cld_board *b, int64_t step, double loss, double accepted_length,
                     double tokens_per_s);

@@ -186,12 +186,12 @@ static enum cld_status find_documents(struct cld_case *k, struct cld_error *err)
                 ;
             struct cld_document *d = &k->docs[k->n_docs];
             k->doc_at[k->n_docs++] = row * k->n_tokens + from;
-            *d = (struct cld_document){k->ids + row * k->n_tokens + from,
-                                       k->mask + row * k->n_tokens + from,
-                                       to - from,
-                                       k->doc_anchors + n_anchors,
-                                       0,
-                                       row};
+            *d = (struct cld_document){.ids = k->ids + row * k->n_tokens + from,
+                                       .mask = k->mask + row * k->n_tokens + from,
+                                       .n = to - from,
+                                       .anchors = k->doc_anchors + n_anchors,
+                                       .tag = row,
+                                       .row = row};
             for (size_t j = 0; j < k->n_slots; j++) {
                 int32_t a = k->anchors[row * k->n_slots + j];
                 if (a < (int32_t)from || a >= (int32_t)to)

@@ -8,15 +8,17 @@
 #include "drafter_file.h"
 #include "eval_report.h"
 #include "evaluate.h"
+#include "feature_store.h"
 #include "log.h"
 
 /* Every bucket in turn; what is the same in all of them is built and launched before a clock runs. */
 static enum cld_status measure(struct cld_worker *w, struct cld_feed *feed,
-                               struct cld_eval_report *r, struct cld_error *err)
+                               struct cld_feature_store *store, struct cld_eval_report *r,
+                               struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_eval_bucket *all = &r->buckets[r->n_buckets];
-    bool decodes = w->cfg->eval.decode_rows > 0;
+    bool decodes = w->decoder.target;
     all->name = "all";
     if (decodes && (s = cld_decoder_warm_up(&w->decoder, w->setup->drafter.block_size, err)))
         return s;
@@ -25,7 +27,7 @@ static enum cld_status measure(struct cld_worker *w, struct cld_feed *feed,
         b->name = cld_feed_bucket_name(feed, i);
         cld_feed_use_bucket(feed, i);
         cld_info("evaluating %s: %zu rows", b->name, cld_feed_n_heldout(feed));
-        if ((s = cld_evaluate(w, feed, &b->forced, err)) ||
+        if ((s = cld_evaluate(w, feed, store, &b->forced, err)) ||
             (decodes && (s = cld_decode_eval(w, feed, true, &b->decoded, err))))
             return s;
         cld_score_merge(&all->forced, &b->forced);
@@ -34,8 +36,9 @@ static enum cld_status measure(struct cld_worker *w, struct cld_feed *feed,
     return s;
 }
 
-static enum cld_status report(struct cld_worker *w, struct cld_feed *feed, const char *drafter,
-                              bool json, struct cld_error *err)
+static enum cld_status report(struct cld_worker *w, struct cld_feed *feed,
+                              struct cld_feature_store *store, const char *drafter, bool json,
+                              struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_eval_report r = {.drafter = drafter,
@@ -45,7 +48,7 @@ static enum cld_status report(struct cld_worker *w, struct cld_feed *feed, const
                                 .n_buckets = cld_feed_n_buckets(feed)};
     if (!(r.buckets = calloc(r.n_buckets + 1, sizeof *r.buckets)))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
-    if ((s = measure(w, feed, &r, err)))
+    if ((s = measure(w, feed, store, &r, err)))
         goto done;
     if (!json)
         cld_eval_print(&r, stdout);
@@ -68,29 +71,38 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
     struct cld_device_info device;
     struct cld_worker w = {0};
     struct cld_drafter_file file;
+    struct cld_feature_identity id;
+    struct cld_feature_store *store = NULL;
+    bool offline = cfg->features.mode == CLD_FEATURES_OFFLINE;
     int64_t mask_token = -1;
-    if ((s = cld_feed_open(cfg, &feed, err)) ||
-        (s = cld_feed_mask_token(feed, &mask_token, err)) ||
+    if ((s = cld_feed_open(cfg, &feed, err)) || (s = cld_feed_mask_token(feed, &mask_token, err)) ||
         (s = cld_setup_read(cfg, mask_token, &setup, err)) ||
         (s = cld_drafter_config_read(drafter, &file, err)) ||
         (s = cld_drafter_config_same(&setup.drafter, &file.config, drafter, err)) ||
         (s = cld_setup_same_taps(&setup, file.taps, drafter, err)) ||
         (s = cld_feed_load(feed, setup.target.vocab, false, err)) ||
+        (offline &&
+         ((s = cld_feature_identity_make(cfg, &setup, cld_feed_tokenizer_hash(feed), &id, err)) ||
+          (s = cld_feature_store_open(cfg, &id, &store, err)))) ||
         (s = cld_devices_open(&devices, err)) ||
         (s = cld_devices_pick(devices, cld_setup_device(cfg), &device, err)))
         goto done;
     struct cld_worker_options options = {
-        .name = "evaluator", .decode = cfg->eval.decode_rows, .n_rows = cfg->train.micro_rows};
+        .name = "evaluator", .given_features = offline, .n_rows = cfg->train.micro_rows};
+    options.decode = cfg->eval.decode_rows && !offline;
+    if (offline && cfg->eval.decode_rows)
+        cld_info("features are read (features.mode = offline): no target runs, nothing is decoded");
     cld_info("device %zu: %s", device.index, device.name);
     if ((s = cld_worker_plan(&w, cfg, &setup, &device, &options, err)) ||
         (s = cld_worker_check(&w, err)) || (s = cld_worker_create(&w, err)) ||
         (s = cld_drafter_load(&w.drafter, drafter, err)))
         goto done;
-    s = report(&w, feed, drafter, json, err);
+    s = report(&w, feed, store, drafter, json, err);
 done:
     cld_worker_close(&w);
     cld_devices_close(devices);
     cld_feed_close(feed);
+    cld_feature_store_close(store);
     return s;
 }
 

@@ -49,6 +49,7 @@ static void print_status(const json_t *root, bool alive)
         printf("run          died while it was %s; go on with --resume", state);
     printf(" (process %.0f, %.0f s ago)\n", real_of(root, "pid"), age_s);
     printf("step         %.0f of %.0f\n", real_of(root, "step"), real_of(root, "steps"));
+    printf("features     %s\n", text_of(root, "features"));
     if (!json_is_null(json_object_get(root, "loss")))
         printf(
             "training     loss %.4f, accepted length %.4f drafted tokens, %.0f context tokens/s\n",

@@ -29,6 +29,7 @@ enum cld_template {
     CLD_TEMPLATE_QWEN3,
     CLD_TEMPLATE_LLAMA3
 };
+enum cld_features_mode { CLD_FEATURES_ONLINE, CLD_FEATURES_OFFLINE, CLD_FEATURES_HYBRID };
 enum cld_bad_row { CLD_BAD_ROW_SKIP, CLD_BAD_ROW_FAIL };
 enum cld_layer_type { CLD_LAYER_FULL, CLD_LAYER_SLIDING };
 enum cld_schedule {
@@ -93,6 +94,11 @@ struct cld_config {
         struct cld_size_list taps; /* layer v means the output of decoder layer v; n == 0: auto */
         int64_t random_weights;    /* seed of generated weights; -1: no */
     } target;
+    struct {
+        enum cld_features_mode mode;
+        char *dir;        /* of stored features; NULL: none */
+        double limit_gib; /* of the store in mode hybrid; 0: none */
+    } features;
     struct {
         size_t layers;
         size_t heads, kv_heads, head_dim, intermediate_size; /* 0: the target's */

@@ -163,14 +163,40 @@ static enum cld_status check_memory(const struct cld_config *cfg, struct cld_err
     return CLD_OK;
 }
 
+static enum cld_status check_features(const struct cld_config *cfg, struct cld_error *err)
+{
+    bool stores = cfg->features.mode != CLD_FEATURES_ONLINE;
+    if (stores && !cfg->features.dir)
+        return REFUSE(cfg, "features.mode", "name a directory in features.dir",
+                      "features.mode is %s, features.dir is none",
+                      cfg->features.mode == CLD_FEATURES_OFFLINE ? "offline" : "hybrid");
+    /* Stored rows are known by their place in data.heldout: those of other files would be taken for them. */
+    if (cfg->features.mode == CLD_FEATURES_OFFLINE && cfg->eval.buckets.n)
+        return REFUSE(cfg, "eval.buckets", "evaluate with features.mode = online",
+                      "eval.buckets has %zu files, features.mode is offline", cfg->eval.buckets.n);
+    if (cfg->features.limit_gib > 0 && cfg->features.mode != CLD_FEATURES_HYBRID)
+        return REFUSE(cfg, "features.limit_gib", "only hybrid writes features: take it out",
+                      "features.limit_gib is %g, features.mode is not hybrid",
+                      cfg->features.limit_gib);
+    /* Such a run has target workers even where none are named, and the list has no number for them.
+     */
+    if (cfg->features.mode == CLD_FEATURES_HYBRID && cfg->memory.limit_gib.n > 1 &&
+        !cfg->devices.targets.n)
+        return REFUSE(cfg, "memory.limit_gib", "name devices.targets, too",
+                      "memory.limit_gib has %zu numbers, features.mode is hybrid and "
+                      "devices.targets is auto",
+                      cfg->memory.limit_gib.n);
+    return CLD_OK;
+}
+
 enum cld_status cld_config_check(const struct cld_config *cfg, enum cld_config_use use,
                                  struct cld_error *err)
 {
     enum cld_status s;
     if ((s = check_needed(cfg, use, err)) || (s = check_data(cfg, use, err)) ||
-        (s = check_taps(cfg, err)) || (s = check_layers(cfg, err)) ||
-        (s = check_heads(cfg, err)) || (s = check_mask_token(cfg, err)) ||
-        (s = check_batch(cfg, err)) || (s = check_schedule(cfg, err)))
+        (s = check_taps(cfg, err)) || (s = check_layers(cfg, err)) || (s = check_heads(cfg, err)) ||
+        (s = check_mask_token(cfg, err)) || (s = check_batch(cfg, err)) ||
+        (s = check_schedule(cfg, err)) || (s = check_features(cfg, err)))
         return s;
     return check_memory(cfg, err);
 }

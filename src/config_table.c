@@ -73,6 +73,20 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "A seed: read config.json alone and fill the target's weights at random, to try "
              "shapes and speed without the weights. The trained drafter is of no use."},
 
+    {ENUM(features, mode), .default_text = "online", FREE,
+     .names = NAMES{"online", "offline", "hybrid", NULL},
+     .help = "Where the target's features come from. online: the target runs at every step. "
+             "offline: they are read from features.dir, and of the target only embedding and head "
+             "are needed. hybrid: rows that features.dir has are read, the others computed and kept "
+             "there."},
+    {PATH(features, dir), .word = "none", .default_text = "none", FREE,
+     .help = "Directory of stored features, a record a row. Only for the target, taps, tokenizer "
+             "and precision that they were made with."},
+    {REAL(features, limit_gib), .word = "none", .default_text = "none", .min = 0, .max = 1 << 24,
+     .above_min = true, .unit = "GiB", FREE,
+     .help = "Size that features.dir may grow to in mode hybrid; rows beyond it are computed each "
+             "time they come."},
+
     {SIZE(drafter, layers), .default_text = "5", .min = 1, .max = 32,
      .help = "Decoder layers of the drafter. More layers guess better and draft slower."},
     {SIZE(drafter, heads), .word = "target", .default_text = "target", .min = 1, .max = 1024,
@@ -259,6 +273,7 @@ const char *cld_config_section_help(const char *section)
         {"run", "Where a run lives and what its random numbers are."},
         {"data", "Rows to learn from."},
         {"target", "The frozen model whose tokens are drafted."},
+        {"features", "The target's features, kept on disk."},
         {"drafter", "Shape and start of the model that is trained."},
         {"train", "Loop, optimizer and loss."},
         {"attention", "The drafter's attention."},

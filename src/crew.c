@@ -8,6 +8,8 @@ static const double gib = 1024.0 * 1024.0 * 1024.0;
 static bool is_fused(const struct cld_config *cfg)
 {
     const struct cld_text_list *t = &cfg->devices.targets, *d = &cfg->devices.drafters;
+    if (cfg->features.mode != CLD_FEATURES_ONLINE)
+        return false;
     return !t->n || (t->n == 1 && (!d->n || (d->n == 1 && !strcmp(t->v[0], d->v[0]))));
 }
 
@@ -23,12 +25,27 @@ static enum cld_status add(struct cld_crew *c, size_t i, const char *role, const
         snprintf(m->name, sizeof m->name, "%s %zu", role, index);
     m->options = (struct cld_worker_options){.name = m->name, .train = !is_target};
     m->options.no_drafter = is_target;
+    m->options.reads = is_target && c->reads;
     m->options.given_features = !is_target && c->n_targets;
     if (!is_target && c->n_drafters > 1) {
         m->options.shard = index;
         m->options.n_shards = c->n_drafters;
     }
     return cld_devices_pick(devices, spec, &m->device, err);
+}
+
+/* A list of limits follows the configuration's targets, then its drafters; readers have none of
+ * their own (0). */
+static size_t budget_of(const struct cld_crew *c, size_t i, const struct cld_config *cfg)
+{
+    const struct cld_real_list *limits = &cfg->memory.limit_gib;
+    if (!c->own_budgets)
+        return cld_config_gib(limits->v[0]);
+    if (i >= c->n_targets)
+        i += cfg->devices.targets.n - c->n_targets;
+    else if (c->reads)
+        return 0;
+    return cld_config_gib(limits->v[i]);
 }
 
 enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,
@@ -42,13 +59,17 @@ enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,
     if (t->n && !d->n && !fused)
         return cld_fail(err, CLD_E_USAGE, "name devices.drafters",
                         "devices.targets names %zu devices, and nobody trains the drafter", t->n);
-    c->n_targets = fused ? 0 : t->n;
     c->n_drafters = cld_max(1, d->n);
+    c->reads = cfg->features.mode == CLD_FEATURES_OFFLINE;
+    /* A reader for each drafter; to fill a store, a target for each where none are named. */
+    c->n_targets = fused ? 0 : c->reads || !t->n ? c->n_drafters : t->n;
     c->at = calloc(c->n_targets + c->n_drafters, sizeof *c->at);
     if (!c->at)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of workers");
     for (size_t i = 0; i < c->n_targets && !s; i++) {
-        s = add(c, i, "target", t->v[i], devices, err);
+        const char *beside = d->n ? d->v[i % d->n] : t->n ? t->v[0] : NULL;
+        s = c->reads ? add(c, i, "reader", beside, devices, err)
+                     : add(c, i, "target", t->n ? t->v[i] : beside, devices, err);
         c->at[i].options.n_slots = cfg->devices.ring_slots;
     }
     for (size_t i = 0; i < c->n_drafters && !s; i++)
@@ -63,10 +84,8 @@ enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,
                          "device %zu (%s) cannot be used by several threads", c->at[i].device.index,
                          c->at[i].device.platform);
     c->own_budgets = limits->n > 1;
-    /* The list follows the configuration's targets, then its drafters. */
     for (size_t i = 0; i < c->n_targets + c->n_drafters && limits->n; i++)
-        c->at[i].options.budget_bytes =
-            cld_config_gib(limits->v[c->own_budgets ? i + (fused ? t->n : 0) : 0]);
+        c->at[i].options.budget_bytes = budget_of(c, i, cfg);
     return s;
 }
 
@@ -83,6 +102,8 @@ static void print_worker(const struct cld_worker *w, FILE *to)
     snprintf(who, sizeof who, "worker '%s' on device %zu: %s", cld_queue_name(w->q),
              w->device.index, w->device.name);
     cld_plan_print(w->plan, who, w->budget_bytes, to);
+    if (w->reads)
+        return;
     const struct cld_attention_plan *a =
         w->no_drafter ? &w->target.attention : &w->drafter.attention;
     fprintf(to, "  attention: %s takes %.3f GiB of workspace", a->variant,

@@ -3,7 +3,9 @@
  * devices.targets names T target workers and devices.drafters D drafter workers, each a thread with
  * a context of its own, on any devices, also on the same one. Without targets, or where both lists
  * name the same single device, target and drafter are fused: each drafter worker runs a target of
- * its own and hands its features over without a copy.
+ * its own and hands its features over without a copy. Never fused are runs with stored features: to
+ * fill a store each drafter has a target worker on its device where none are named; to train from
+ * one it has a reader there, who takes the place of a target worker and has nothing but slots.
  *
  * Planning opens and closes queues on the calling thread and allocates nothing on a device. */
 #ifndef CLD_CREW_H
@@ -25,6 +27,7 @@ struct cld_crew {
     struct cld_crew_member *at;       /* targets, then drafters */
     struct cld_drafter_limits limits; /* of a micro-batch; set by _plan */
     bool own_budgets;                 /* memory.limit_gib names one for each worker */
+    bool reads; /* features.mode = offline: the targets are readers of stored features */
 };
 
 /* Chooses the devices; `devices` must outlive the crew. CLD_E_USAGE, CLD_E_DEVICE. Free with

@@ -10,6 +10,7 @@ struct cld_deal {
     const struct cld_config *cfg;
     const struct cld_batch_rules *rules;
     const struct cld_drafter_limits *limits;
+    struct cld_feature_store *store; /* NULL: none */
     size_t n_drafters, n_users, first;
     size_t n_items; /* dealt so far */
     struct cld_job *oldest, *newest;
@@ -201,9 +202,9 @@ bool cld_deal_evaluates(const struct cld_config *cfg, const struct cld_feed *f, 
 
 enum cld_status cld_deal_open(struct cld_feed *f, const struct cld_config *cfg,
                               const struct cld_batch_rules *rules,
-                              const struct cld_drafter_limits *limits, size_t n_drafters,
-                              size_t n_users, size_t first, struct cld_deal **out,
-                              struct cld_error *err)
+                              const struct cld_drafter_limits *limits,
+                              struct cld_feature_store *store, size_t n_drafters, size_t n_users,
+                              size_t first, struct cld_deal **out, struct cld_error *err)
 {
     struct cld_deal *d = *out = calloc(1, sizeof *d);
     if (!d)
@@ -213,6 +214,7 @@ enum cld_status cld_deal_open(struct cld_feed *f, const struct cld_config *cfg,
     d->cfg = cfg;
     d->rules = rules;
     d->limits = limits;
+    d->store = store;
     d->n_drafters = n_drafters;
     d->n_users = n_users;
     d->first = first;
@@ -229,6 +231,18 @@ void cld_deal_close(struct cld_deal *d)
     }
     pthread_mutex_destroy(&d->lock);
     free(d);
+}
+
+/* In the order of the items, whichever threads will make them. */
+static enum cld_status claim_rows(struct cld_feature_store *store, const struct cld_job *j,
+                                  struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < j->n_items; i++)
+        for (size_t k = 0; k < j->items[i].n_docs && !s; k++)
+            if (j->items[i].docs[k].n_anchors)
+                s = cld_feature_store_claim(store, &j->items[i].docs[k], j->items[i].number, err);
+    return s;
 }
 
 /* Lays out the job behind the newest; *out NULL: the run is over. The lock is held. */
@@ -255,6 +269,10 @@ static enum cld_status lay_out(struct cld_deal *d, struct cld_job **out, struct 
         finish(j, 0);
     for (size_t i = 0; i < j->n_items; i++)
         j->items[i].number += d->n_items;
+    if (d->store && (s = claim_rows(d->store, j, err))) {
+        cld_job_free(j);
+        return s;
+    }
     d->n_items += j->n_items;
     j->n_left = d->n_users;
     if (d->newest)

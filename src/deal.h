@@ -12,6 +12,7 @@
 #define CLD_DEAL_H
 
 #include "drafter.h"
+#include "feature_store.h"
 #include "feed.h"
 
 enum cld_job_kind { CLD_JOB_STEP, CLD_JOB_EVALUATE };
@@ -49,12 +50,12 @@ bool cld_deal_evaluates(const struct cld_config *cfg, const struct cld_feed *f, 
 struct cld_deal;
 
 /* Jobs from step `first` on. Everything given must outlive the deal; nobody else may use the feed.
- */
+ * Rows are claimed in `store` (NULL: none) as their micro-batches are laid out. */
 enum cld_status cld_deal_open(struct cld_feed *f, const struct cld_config *cfg,
                               const struct cld_batch_rules *rules,
-                              const struct cld_drafter_limits *limits, size_t n_drafters,
-                              size_t n_users, size_t first, struct cld_deal **out,
-                              struct cld_error *err);
+                              const struct cld_drafter_limits *limits,
+                              struct cld_feature_store *store, size_t n_drafters, size_t n_users,
+                              size_t first, struct cld_deal **out, struct cld_error *err);
 void cld_deal_close(struct cld_deal *d); /* NULL-safe; all users are gone */
 
 /* The job after `done` (NULL: the first), which this user gives back. NULL: there are no more. */

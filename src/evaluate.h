@@ -5,6 +5,7 @@
 #ifndef CLD_EVALUATE_H
 #define CLD_EVALUATE_H
 
+#include "feature_store.h"
 #include "feed.h"
 #include "worker.h"
 
@@ -13,8 +14,9 @@ enum cld_status cld_evaluate_pass(struct cld_worker *w, const struct cld_batch *
                                   struct cld_score *score, struct cld_error *err);
 
 /* Runs the held-out set (at most cfg's eval.rows rows) through the worker; *score is overwritten.
- */
-enum cld_status cld_evaluate(struct cld_worker *w, struct cld_feed *f, struct cld_score *score,
+ * `store` has the features of a worker that is given them, NULL: its target runs. */
+enum cld_status cld_evaluate(struct cld_worker *w, struct cld_feed *f,
+                             struct cld_feature_store *store, struct cld_score *score,
                              struct cld_error *err);
 
 /* CLD_E_NUMERIC where the loss of an evaluation is not finite: the drafter is broken, whatever its

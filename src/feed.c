@@ -28,10 +28,13 @@ struct cld_feed {
     size_t n_docs, cap_docs, n_anchors, cap_anchors;
 };
 
-static bool reads_text(const struct cld_config *cfg)
+/* Only rows of text need a tokenizer, and which these are shows when they are read; but a mask
+ * token that is text needs one now. */
+static bool opens_tokenizer(const struct cld_config *cfg, const char *path)
 {
-    return (!cfg->data.synthetic.n && cfg->data.train) || cfg->data.heldout ||
-           (cfg->drafter.mask_token && cld_config_mask_id(cfg) < 0);
+    bool has_rows = (!cfg->data.synthetic.n && cfg->data.train) || cfg->data.heldout;
+    bool names_token = cfg->drafter.mask_token && cld_config_mask_id(cfg) < 0;
+    return names_token || (has_rows && cld_file_exists(path));
 }
 
 enum cld_status cld_feed_open(const struct cld_config *cfg, struct cld_feed **out,
@@ -47,8 +50,9 @@ enum cld_status cld_feed_open(const struct cld_config *cfg, struct cld_feed **ou
         goto done;
     }
     f->cfg = cfg;
-    if (reads_text(cfg) && ((s = cld_tokenizer_load(path, &f->tokenizer, err)) ||
-                            (s = cld_sha256_file(path, f->tokenizer_hash, &n_bytes, err))))
+    if (opens_tokenizer(cfg, path) &&
+        ((s = cld_tokenizer_load(path, &f->tokenizer, err)) ||
+         (s = cld_sha256_file(path, f->tokenizer_hash, &n_bytes, err))))
         goto done;
     *out = f;
     f = NULL;
@@ -114,7 +118,7 @@ static enum cld_status load_set(struct cld_feed *f, const char *path, size_t voc
                                           .n_vocab = vocab,
                                           .bad_row_fatal = f->cfg->data.bad_row ==
                                                            CLD_BAD_ROW_FAIL};
-    if ((s = choose_template(f->cfg, &options.chat_template, err)))
+    if (f->tokenizer && (s = choose_template(f->cfg, &options.chat_template, err)))
         return s;
     return cld_dataset_load(&path, 1, &options, out, err);
 }
@@ -214,7 +218,8 @@ void cld_feed_use_bucket(struct cld_feed *f, size_t i)
 /* Adds one row of a dataset as a document. Anchor lists grow behind each other; documents point to
  * them by index until the list is complete (finish). */
 static enum cld_status add_document(struct cld_feed *f, const struct cld_row *row, uint64_t epoch,
-                                    size_t max_anchors, size_t tag, struct cld_error *err)
+                                    size_t max_anchors, size_t tag, bool heldout,
+                                    struct cld_error *err)
 {
     size_t room = cld_add(f->n_anchors, cld_min(max_anchors, row->n));
     if (f->n_docs == f->cap_docs) {
@@ -235,7 +240,13 @@ static enum cld_status add_document(struct cld_feed *f, const struct cld_row *ro
     }
     size_t n = cld_sample_anchors((uint64_t)f->cfg->run.seed, epoch, row->id, row->loss_mask, row->n,
                                   max_anchors, f->anchors + f->n_anchors);
-    f->docs[f->n_docs++] = (struct cld_document){row->ids, row->loss_mask, row->n, NULL, n, tag};
+    f->docs[f->n_docs++] = (struct cld_document){.ids = row->ids,
+                                                 .mask = row->loss_mask,
+                                                 .n = row->n,
+                                                 .n_anchors = n,
+                                                 .tag = tag,
+                                                 .row = row->id,
+                                                 .heldout = heldout};
     f->n_anchors += n;
     return CLD_OK;
 }
@@ -261,13 +272,58 @@ enum cld_status cld_feed_step(struct cld_feed *f, size_t step, const struct cld_
         enum cld_status s = cld_sampler_at(f->sampler, (uint64_t)step * n + i, &sample, err);
         for (size_t k = 0; !s && k < sample.n_rows; k++) {
             struct cld_row row = cld_dataset_row(f->train, sample.rows[k]);
-            s = add_document(f, &row, sample.epoch, f->cfg->train.anchors, i, err);
+            s = add_document(f, &row, sample.epoch, f->cfg->train.anchors, i, false, err);
         }
         if (s)
             return s;
     }
     finish(f, docs, n_docs);
     return CLD_OK;
+}
+
+static void note_needed(struct cld_feature_store *store, const struct cld_row *row, bool heldout,
+                        struct cld_missing_rows *out)
+{
+    struct cld_document d = {.n = row->n, .row = row->id, .heldout = heldout};
+    out->n_needed++;
+    if (cld_feature_store_find(store, &d, 0) == CLD_FEATURES_HERE)
+        return;
+    if (!out->n++) {
+        out->first = *row;
+        out->heldout = heldout;
+    }
+}
+
+enum cld_status cld_feed_missing(struct cld_feed *f, struct cld_feature_store *store, size_t first,
+                                 size_t end, struct cld_missing_rows *out, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n = f->cfg->train.batch_rows, n_rows = cld_dataset_n_rows(f->train), n_seen = 0;
+    size_t n_heldout = cld_feed_n_heldout(f);
+    bool *seen = calloc(cld_max(1, n_rows), sizeof *seen);
+    memset(out, 0, sizeof *out);
+    if (!seen)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of %zu rows", n_rows);
+    for (size_t step = first; step < end && n_seen < n_rows && !s; step++)
+        for (size_t i = 0; i < n && !s; i++) {
+            struct cld_sample sample;
+            s = cld_sampler_at(f->sampler, (uint64_t)step * n + i, &sample, err);
+            for (size_t k = 0; !s && k < sample.n_rows; k++) {
+                struct cld_row row = cld_dataset_row(f->train, sample.rows[k]);
+                if (!seen[sample.rows[k]])
+                    note_needed(store, &row, false, out);
+                n_seen += !seen[sample.rows[k]];
+                seen[sample.rows[k]] = true;
+            }
+        }
+    if (f->cfg->eval.rows)
+        n_heldout = cld_min(n_heldout, f->cfg->eval.rows);
+    for (size_t i = 0; i < n_heldout && !s; i++) {
+        struct cld_row row = cld_feed_heldout_row(f, i);
+        note_needed(store, &row, true, out);
+    }
+    free(seen);
+    return s;
 }
 
 enum cld_status cld_feed_heldout(struct cld_feed *f, size_t first, size_t n,
@@ -277,7 +333,7 @@ enum cld_status cld_feed_heldout(struct cld_feed *f, size_t first, size_t n,
     f->n_docs = f->n_anchors = 0;
     for (size_t i = 0; i < n; i++) {
         struct cld_row row = cld_feed_heldout_row(f, first + i);
-        enum cld_status s = add_document(f, &row, 0, SIZE_MAX, i, err);
+        enum cld_status s = add_document(f, &row, 0, SIZE_MAX, i, true, err);
         if (s)
             return s;
     }

@@ -8,10 +8,12 @@
 #include "batch.h"
 #include "config.h"
 #include "dataset.h"
+#include "feature_store.h"
 
 struct cld_feed;
 
-/* Opens the target's tokenizer where the configuration has text to read. CLD_E_INPUT, CLD_E_USAGE. */
+/* Opens the target's tokenizer: where the mask token is text it must be there; rows of ready ids do
+ * without, and a chat row that needs it is refused when it is read. CLD_E_INPUT, CLD_E_USAGE. */
 enum cld_status cld_feed_open(const struct cld_config *cfg, struct cld_feed **out,
                               struct cld_error *err);
 void cld_feed_close(struct cld_feed *f); /* NULL-safe */
@@ -41,6 +43,16 @@ struct cld_row cld_feed_heldout_row(const struct cld_feed *f, size_t i);
  * array is the feed's and holds until the next call. */
 enum cld_status cld_feed_step(struct cld_feed *f, size_t step, const struct cld_document **docs,
                               size_t *n_docs, struct cld_error *err);
+
+/* Rows that the optimizer steps [first, end) and the evaluations of the run need and `store` has
+ * not: how many of how many, and the first of them. After _load with `train`. */
+struct cld_missing_rows {
+    size_t n, n_needed;
+    struct cld_row first;
+    bool heldout; /* is `first` one of the held-out set? */
+};
+enum cld_status cld_feed_missing(struct cld_feed *f, struct cld_feature_store *store, size_t first,
+                                 size_t end, struct cld_missing_rows *out, struct cld_error *err);
 
 /* The held-out rows [first, first + n) with an anchor at every position p where p and p + 1 are
  * supervised. As above. */

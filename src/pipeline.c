@@ -8,6 +8,7 @@
 #include "deal.h"
 #include "evaluate.h"
 #include "exchange.h"
+#include "feature_source.h"
 #include "log.h"
 #include "ring.h"
 
@@ -48,6 +49,7 @@ struct cld_pipeline {
     const struct cld_crew *crew;
     struct cld_board *board;
     struct cld_deal *deal;
+    struct cld_feature_store *store; /* NULL: none */
     struct cld_sync sync;
     struct cld_ring ring;
     struct cld_exchange exchange;
@@ -86,9 +88,13 @@ static void note_facts(const struct member *m, struct cld_worker_facts *f)
     const struct cld_worker *w = &m->w;
     snprintf(f->name, sizeof f->name, "%s", m->who->name);
     snprintf(f->attention, sizeof f->attention, "%s",
-             w->no_drafter ? w->target.attention.variant : w->drafter.attention.variant);
+             w->reads        ? "none"
+             : w->no_drafter ? w->target.attention.variant
+                             : w->drafter.attention.variant);
     snprintf(f->gemm, sizeof f->gemm, "%s",
-             cld_gemm_backend_name(w->q, w->no_drafter ? w->target.gemm : w->drafter.gemm));
+             w->reads
+                 ? "none"
+                 : cld_gemm_backend_name(w->q, w->no_drafter ? w->target.gemm : w->drafter.gemm));
     snprintf(f->program, sizeof f->program, "%s", cld_queue_program_origin(w->q));
     f->device = w->device;
     f->storage = w->cfg->runtime.precision;
@@ -150,8 +156,8 @@ static enum cld_status make_item(struct member *m, const struct cld_item *it, st
     double begun = cld_clock_ms();
     if ((s = cld_batch_build(&slot->batch, it->docs, it->n_docs, &m->p->setup->rules, false,
                              err)) ||
-        (s = cld_worker_features(&m->w, &slot->batch, err)) ||
-        (s = cld_worker_read_features(&m->w, slot->batch.n_ctx, slot->features, err)))
+        (s = cld_features_fill(m->p->store, &m->p->sync, &m->w, it, &slot->batch, slot->features,
+                               err)))
         return s;
     cld_ring_put(&m->p->ring, slot, it->number, cld_clock_ms() - begun);
     return CLD_OK;
@@ -388,8 +394,8 @@ static enum cld_status start(struct cld_pipeline *p, struct cld_error *err)
 
 enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld_setup *setup,
                                   const struct cld_crew *crew, struct cld_feed *feed,
-                                  struct cld_board *board, size_t first, struct cld_pipeline **out,
-                                  struct cld_error *err)
+                                  struct cld_feature_store *store, struct cld_board *board,
+                                  size_t first, struct cld_pipeline **out, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     size_t n = crew->n_targets + crew->n_drafters;
@@ -400,6 +406,7 @@ enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld
     p->setup = setup;
     p->crew = crew;
     p->board = board;
+    p->store = store;
     p->n_members = n;
     cld_sync_init(&p->sync);
     p->members = calloc(n, sizeof *p->members);
@@ -410,8 +417,8 @@ enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld
     if ((s = cld_ring_open(&p->ring, &p->sync, crew->n_targets, cfg->devices.ring_slots,
                            crew->n_drafters, err)) ||
         (s = cld_exchange_open(&p->exchange, &p->sync, crew->n_drafters, err)) ||
-        (s = cld_deal_open(feed, cfg, &setup->rules, &crew->limits, crew->n_drafters, n, first,
-                           &p->deal, err)))
+        (s = cld_deal_open(feed, cfg, &setup->rules, &crew->limits, store, crew->n_drafters, n,
+                           first, &p->deal, err)))
         return s;
     return start(p, err);
 }
@@ -600,9 +607,10 @@ void cld_pipeline_balance(struct cld_pipeline *p, char *to, size_t n)
     size_t slow = targets_slow ? n_targets : n_drafters;
     if (!targets_slow)
         ratio = 1 / ratio;
+    const char *maker = p->crew->reads ? "reader" : "target";
     snprintf(to, n, "%ss are %.1f times too slow for %zu %s%s: %zu would balance",
-             targets_slow ? "target" : "drafter", ratio, targets_slow ? n_drafters : n_targets,
-             targets_slow ? "drafter" : "target",
+             targets_slow ? maker : "drafter", ratio, targets_slow ? n_drafters : n_targets,
+             targets_slow ? "drafter" : maker,
              (targets_slow ? n_drafters : n_targets) == 1 ? "" : "s",
              (size_t)((double)slow * ratio + 0.5));
 }

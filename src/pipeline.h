@@ -32,12 +32,13 @@ struct cld_worker_facts {
 struct cld_pipeline;
 
 /* Starts all workers and waits until they are warmed up. Jobs begin at step `first`. `crew` has
- * been planned; all arguments must outlive the pipeline, and nobody else may use the feed. Workers
- * note on the board (NULL: none) what they do. *out is closed whatever the result was. */
+ * been planned; all arguments must outlive the pipeline, and nobody else may use the feed. `store`:
+ * of features, NULL: none. Workers note on the board (NULL: none) what they do. *out is closed
+ * whatever the result was. */
 enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld_setup *setup,
                                   const struct cld_crew *crew, struct cld_feed *feed,
-                                  struct cld_board *board, size_t first, struct cld_pipeline **out,
-                                  struct cld_error *err);
+                                  struct cld_feature_store *store, struct cld_board *board,
+                                  size_t first, struct cld_pipeline **out, struct cld_error *err);
 
 /* Stops and joins all threads: what targets made ahead is dropped. NULL-safe. `ends`, if not NULL,
  * gets the facts of all workers at their end, targets first. CLD_E_INTERNAL if a program was built

@@ -11,6 +11,7 @@
 #include "clock.h"
 #include "deal.h"
 #include "evaluate.h"
+#include "feature_source.h"
 #include "file.h"
 #include "log.h"
 #include "metrics.h"
@@ -27,6 +28,8 @@ struct trainer {
     const struct cld_config *cfg;
     struct cld_setup setup;
     struct cld_feed *feed;
+    struct cld_feature_store *store; /* NULL: features online */
+    char features[300];              /* where they come from, for people */
     struct cld_devices *devices;
     struct cld_crew crew;
     struct cld_pipeline *pipeline;
@@ -212,7 +215,8 @@ static enum cld_status refuse_living(const struct trainer *t, struct cld_error *
 /* What this run reads must not be renamed with the run that is set aside for it. */
 static enum cld_status refuse_moving(const struct trainer *t, struct cld_error *err)
 {
-    const char *const needed[] = {t->resumed, t->init, t->cfg->target.dir};
+    const char *const needed[] = {t->resumed, t->init, t->cfg->target.dir,
+                                  t->store ? t->cfg->features.dir : NULL};
     if (t->goes_on || !cld_run_dir_taken(t->dir))
         return CLD_OK;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
@@ -221,6 +225,36 @@ static enum cld_status refuse_moving(const struct trainer *t, struct cld_error *
                             "%s lies in %s, which holds a run that would be set aside", needed[i],
                             t->dir);
     return CLD_OK;
+}
+
+/* Stored features, if the run has them; those that an offline run will miss are told before it
+ * begins. */
+static enum cld_status open_store(struct trainer *t, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct cld_config *cfg = t->cfg;
+    struct cld_feature_identity id;
+    struct cld_missing_rows missing;
+    cld_features_describe(cfg, t->features, sizeof t->features);
+    if (cfg->features.mode == CLD_FEATURES_ONLINE)
+        return CLD_OK;
+    if ((s = cld_feature_identity_make(cfg, &t->setup, cld_feed_tokenizer_hash(t->feed), &id,
+                                       err)) ||
+        (s = cld_feature_store_open(cfg, &id, &t->store, err)) ||
+        (s = cld_feed_missing(t->feed, t->store, (size_t)t->state.step, cfg->train.steps, &missing,
+                              err)))
+        return s;
+    cld_info("features %s: %zu of %zu rows that the run needs are there%s", t->features,
+             missing.n_needed - missing.n, missing.n_needed,
+             t->crew.reads && cfg->devices.targets.n ? "; devices.targets are not used" : "");
+    if (!t->crew.reads || !missing.n)
+        return CLD_OK;
+    return cld_fail(err, CLD_E_INPUT, "compute what is missing with features.mode = hybrid",
+                    "%s lacks %zu of %zu rows that this run needs, the first is row %llu of the %s "
+                    "set",
+                    cfg->features.dir, missing.n, missing.n_needed,
+                    (unsigned long long)missing.first.id,
+                    missing.heldout ? "held-out" : "training");
 }
 
 static enum cld_status open_board(struct trainer *t, struct cld_error *err)
@@ -237,12 +271,14 @@ static enum cld_status open_board(struct trainer *t, struct cld_error *err)
                          : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the status");
     free(names);
     free(devices);
+    if (!s)
+        cld_board_features(t->board, t->features);
     return s;
 }
 
 static enum cld_status start_workers(struct trainer *t, struct cld_error *err)
 {
-    enum cld_status s = cld_pipeline_open(t->cfg, &t->setup, &t->crew, t->feed, t->board,
+    enum cld_status s = cld_pipeline_open(t->cfg, &t->setup, &t->crew, t->feed, t->store, t->board,
                                           (size_t)t->state.step, &t->pipeline, err);
     for (size_t i = 0; i < n_workers(t) && !s; i++) {
         const struct cld_worker_facts *f = cld_pipeline_facts(t->pipeline, i);
@@ -272,7 +308,7 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
              !(s = begin_state(t, resume, err)) && !(s = find_init(t, err)) &&
              !(s = plan(t, err)) &&
              !(s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) &&
-             !(s = refuse_living(t, err)) &&
+             !(s = open_store(t, err)) && !(s = refuse_living(t, err)) &&
              !(s = refuse_moving(t, err)) &&
              !(s = cld_run_dir_begin(t->dir, t->cfg, t->goes_on, err)) &&
              !(s = cld_ckptdir_rewind(t->checkpoints, t->goes_on ? t->state.step : -1,
@@ -426,8 +462,10 @@ static enum cld_status save(struct trainer *t, struct cld_error *err)
     if (t->saved_step == t->state.step)
         return CLD_OK;
     cld_board_run(t->board, CLD_RUN_SAVING);
-    /* Lines up to this step are on the disk before the checkpoint that promises them. */
+    /* Lines up to this step are on the disk before the checkpoint that promises them, and so are
+     * the features that its steps used. */
     if ((s = cld_metrics_sync(t->metrics, err)) ||
+        (t->store && (s = cld_feature_store_flush(t->store, err))) ||
         (s = cld_pipeline_save(t->pipeline, t->checkpoints, &t->file, &t->state, t->cfg->train.keep,
                                err)))
         return s;
@@ -489,6 +527,15 @@ static void summarise(const struct trainer *t, const char *balance, double begun
                  (double)t->ends[i].peak_bytes / 0x1p30);
     if (balance[0])
         cld_info("%s", balance);
+    if (t->store) {
+        struct cld_feature_counts n = cld_feature_store_counts(t->store);
+        cld_info(
+            "features %s: %zu times a row was read, %zu rows were computed and kept; %zu rows, "
+            "%.3f GiB",
+            t->features, n.n_read, n.n_put, n.n_rows, (double)n.n_bytes / 0x1p30);
+    } else {
+        cld_info("features %s", t->features);
+    }
     if (t->state.best_step >= 0)
         cld_info("best held-out accepted length %.4f at step %lld", t->state.best_accepted,
                  (long long)t->state.best_step);
@@ -534,6 +581,7 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     cld_crew_free(&t->crew);
     cld_devices_close(t->devices);
     cld_feed_close(t->feed);
+    cld_feature_store_close(t->store);
     cld_train_state_free(&t->state);
     free(t->dir);
     free(t->checkpoints);

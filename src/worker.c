@@ -23,17 +23,18 @@ size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
                                           : device->max_alloc_bytes;
 }
 
-static size_t feature_row_bytes(const struct cld_worker *w)
+size_t cld_worker_feature_bytes(const struct cld_worker *w)
 {
-    return cld_mul(w->target.taps.n_cols, cld_dtype_bytes(w->target.taps.type));
+    return cld_mul3(w->setup->n_taps, w->setup->target.hidden,
+                    cld_dtype_bytes(w->cfg->runtime.precision));
 }
 
-static void plan_slots(struct cld_worker *w, size_t n_slots)
+static void plan_slots(struct cld_worker *w, size_t n_slots, size_t n_tokens)
 {
+    size_t n_bytes = cld_mul(n_tokens, cld_worker_feature_bytes(w));
     for (size_t i = 0; i < n_slots; i++)
-        cld_plan_pinned(w->plan, &w->slots[i].buf, &w->slots[i].host,
-                        cld_tensor_bytes(&w->target.taps), w->device.host_memory, CLD_FOR_RING,
-                        "slot %zu of features", i);
+        cld_plan_pinned(w->plan, &w->slots[i].buf, &w->slots[i].host, n_bytes,
+                        w->device.host_memory, CLD_FOR_RING, "slot %zu of features", i);
 }
 
 /* Where built programs of the device are kept, in *out; NULL: nowhere, and w->no_cache says why. */
@@ -66,6 +67,7 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     w->device = *device;
     w->given_features = options->given_features;
     w->no_drafter = options->no_drafter;
+    w->reads = options->reads;
     w->budget_bytes =
         options->budget_bytes ? options->budget_bytes : cld_worker_budget_bytes(cfg, device);
     w->max_buffer_bytes = cld_worker_max_buffer_bytes(cfg, device);
@@ -99,13 +101,17 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     queue.cache_dir = cache_dir;
     s = cld_queue_open(device, &queue, &w->q, err);
     free(cache_dir);
-    if (s || (s = cld_target_describe(&w->target, &setup->target, &target, w->q, w->plan, err)))
+    if (s)
         return s;
     w->limits = limits;
-    if (options->no_drafter) {
-        plan_slots(w, options->n_slots);
+    if (options->no_drafter)
+        plan_slots(w, options->n_slots, n_tokens);
+    if (options->reads)
         return CLD_OK;
-    }
+    if ((s = cld_target_describe(&w->target, &setup->target, &target, w->q, w->plan, err)))
+        return s;
+    if (options->no_drafter)
+        return CLD_OK;
     if ((s = cld_drafter_describe(&w->drafter, &setup->drafter, &limits, &drafter, w->q,
                                   &w->target.embed, &w->target.head, w->plan, err)))
         return s;
@@ -131,6 +137,8 @@ enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err)
         (!w->no_drafter && (s = cld_drafter_prepare(&w->drafter, err))))
         return s;
     w->staging = w->stage.host;
+    if (w->reads)
+        return CLD_OK;
     if (w->cfg->target.random_weights >= 0) {
         cld_warn(
             "the target's weights are random (target.random_weights = %lld): this run measures "
@@ -152,13 +160,15 @@ enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch
 enum cld_status cld_worker_read_features(struct cld_worker *w, size_t n_ctx, void *to,
                                          struct cld_error *err)
 {
-    return cld_buf_read(w->target.taps.buf, 0, to, cld_mul(n_ctx, feature_row_bytes(w)), err);
+    return cld_buf_read(w->target.taps.buf, 0, to, cld_mul(n_ctx, cld_worker_feature_bytes(w)),
+                        err);
 }
 
 enum cld_status cld_worker_write_features(struct cld_worker *w, size_t n_ctx, const void *from,
                                           struct cld_error *err)
 {
-    return cld_buf_write(w->target.taps.buf, 0, from, cld_mul(n_ctx, feature_row_bytes(w)), err);
+    return cld_buf_write(w->target.taps.buf, 0, from, cld_mul(n_ctx, cld_worker_feature_bytes(w)),
+                         err);
 }
 
 enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, const float *from,
@@ -274,7 +284,7 @@ enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_batch b = {0};
-    bool train = !w->no_drafter && w->drafter.options.train, smallest = false;
+    bool train = !w->no_drafter && w->drafter.options.train, smallest = w->reads;
     if (train && (s = cld_drafter_init(&w->drafter, 0, w->cfg->drafter.init_std, err)))
         return s;
     /* The largest first: a driver may mind grids that grow. Smaller ones after it, since a product

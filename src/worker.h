@@ -17,6 +17,7 @@ struct cld_worker_options {
     bool given_features; /* no target runs: the caller fills w->target.taps */
     bool no_drafter;     /* the target alone, whose features go to the slots */
     bool decode;         /* w->decoder works: texts of data.max_length and eval.new_tokens together */
+    bool reads;          /* with no_drafter: no target either; features in slots are stored ones */
     size_t n_rows;       /* rows of a micro-batch, at most */
     size_t n_slots;      /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
     size_t shard, n_shards; /* of the optimizer state, as in struct cld_drafter_options */
@@ -40,7 +41,7 @@ struct cld_worker {
     struct cld_target target;
     struct cld_drafter drafter;
     struct cld_decoder decoder; /* with options.decode */
-    bool given_features, no_drafter;
+    bool given_features, no_drafter, reads;
     struct cld_drafter_limits limits;
     size_t budget_bytes, max_buffer_bytes;
     struct cld_pinned slots[CLD_MAX_SLOTS]; /* [options.n_slots], each for features [n_ctx, K*H] */
@@ -80,6 +81,9 @@ void cld_worker_close(struct cld_worker *w); /* NULL-safe */
  * where they are given. */
 enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
                                     struct cld_error *err);
+
+/* Bytes of the features of one token. */
+size_t cld_worker_feature_bytes(const struct cld_worker *w);
 
 /* Features of the last forward from the device to host memory, or there from it: n_ctx rows. */
 enum cld_status cld_worker_read_features(struct cld_worker *w, size_t n_ctx, void *to,

@@ -382,6 +382,8 @@ static void test_cross_checks(void **state)
         {"drafter.heads=6", "drafter.kv_heads=4", "4 does not divide drafter.heads 6"},
         {"drafter.heads=6", "drafter.kv_heads=3", NULL},
         {"drafter.head_dim=12", NULL, "not a multiple of 8"},
+        {"features.mode=hybrid", NULL, "features.mode is hybrid, features.dir is none"},
+        {"features.limit_gib=1", NULL, "features.mode is not hybrid"},
         {"drafter.mask_token=2147483648", NULL, "drafter.mask_token 2147483648 is no token id"},
         {"drafter.mask_token=99999999999999999999", NULL, "is no token id"},
         {"drafter.mask_token=2147483647", NULL, NULL},

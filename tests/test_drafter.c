@@ -90,7 +90,7 @@ static struct rig *open_rig(enum cld_dtype storage, bool recompute,
                 cld_random_u64(5, CLD_RANDOM_TEST, 4, (uint64_t)i, (uint64_t)p), VOCAB - 1);
         memcpy(r->anchors[i], (int32_t[]){2 + i, 17, 36}, sizeof r->anchors[i]);
         r->docs[i] = (struct cld_document){r->ids[i], r->mask[i], TOKENS, r->anchors[i], 3,
-                                           (size_t)i};
+                                           (size_t)i, 0, false};
     }
     return r;
 }

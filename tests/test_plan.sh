@@ -17,6 +17,13 @@ expect 'training is refused, too' 5 'stores 28[12]\.[0-9] GB of scores' \
 check 'before the run directory is made' test ! -e "$scratch/dense"
 check 'and before a worker is warmed up' bash -c "! grep -q 'warmed up' '$scratch/stderr'"
 
+drafter_only=(--set features.mode=offline --set "features.dir=$scratch/none")
+expect 'a drafter alone is refused, too' 5 'stores 28[12]\.[0-9] GB of scores' \
+    train configs/dense-refused.ini --set "run.dir=$scratch/dense" "${drafter_only[@]}"
+expect 'and fits with sparse attention' 0 '^fits$' \
+    plan configs/dense-refused.ini --set attention.backend=sparse "${drafter_only[@]}"
+check 'without a layer of the target' bash -c "! grep -q 'model\.layers' '$scratch/stdout'"
+
 # --- workers that share a device share its memory ---
 
 two=(configs/tiny.ini --set devices.targets=0 --set devices.drafters=0)
