@@ -35,7 +35,8 @@ size_t cld_feed_n_buckets(const struct cld_feed *f);
 const char *cld_feed_bucket_name(const struct cld_feed *f, size_t i);
 void cld_feed_use_bucket(struct cld_feed *f, size_t i);
 
-/* Of the held-out set in use, like the functions below. */
+/* Of the held-out set in use, like the functions below. These two read only: any thread may call them
+ * while no bucket is chosen. */
 size_t cld_feed_n_heldout(const struct cld_feed *f);
 struct cld_row cld_feed_heldout_row(const struct cld_feed *f, size_t i);
 

@@ -55,7 +55,7 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                 const struct cld_worker_options *options, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    size_t n_tokens = cld_mul(options->n_rows, cfg->data.max_length);
+    size_t n_tokens = cld_mul(cld_max(1, options->n_rows), cfg->data.max_length);
     size_t n_block = setup->drafter.block_size;
     size_t n_kept = options->decode ? cld_decode_kept(cfg->data.max_length, cfg->eval.new_tokens,
                                                       n_block)
@@ -83,7 +83,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                         .given_taps = options->given_features,
                                         .n_logits = options->decode ? n_block : 0,
                                         .n_kept = n_kept};
-    struct cld_drafter_limits limits = {n_tokens, cld_mul(options->n_rows, cfg->train.anchors),
+    struct cld_drafter_limits limits = {n_tokens,
+                                        cld_max(1, cld_mul(options->n_rows, cfg->train.anchors)),
                                         cfg->train.loss_chunk,
                                         n_positions + n_block, n_kept};
     struct cld_drafter_options drafter = {.storage = cfg->runtime.precision,

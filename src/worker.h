@@ -18,7 +18,7 @@ struct cld_worker_options {
     bool no_drafter;     /* the target alone, whose features go to the slots */
     bool decode;         /* w->decoder works: texts of data.max_length and eval.new_tokens together */
     bool reads;          /* with no_drafter: no target either; features in slots are stored ones */
-    size_t n_rows;       /* rows of a micro-batch, at most */
+    size_t n_rows;       /* rows of a micro-batch, at most; 0, with decode: nothing else is done */
     size_t n_slots;      /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
     size_t shard, n_shards; /* of the optimizer state, as in struct cld_drafter_options */
     size_t budget_bytes;    /* 0: cld_worker_budget_bytes */

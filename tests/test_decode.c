@@ -161,7 +161,8 @@ static float *of_training(struct rig *r, const int32_t *ids, float **taps)
 {
     uint8_t mask[TOKENS] = {0};
     int32_t doc[TOKENS] = {0};
-    struct cld_document d = {ids, mask, TOKENS, anchors, N_ANCHORS, 0};
+    struct cld_document d = {
+        .ids = ids, .mask = mask, .n = TOKENS, .anchors = anchors, .n_anchors = N_ANCHORS};
     struct cld_batch b = {0};
     size_t n_rows = N_ANCHORS * BLOCK;
     float *all = malloc(n_rows * r->vocab * sizeof *all);
