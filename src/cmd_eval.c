@@ -1,4 +1,5 @@
 /* cmd_eval.c - evaluation of a drafter on held-out rows: teacher-forced, and by decoding. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,9 +27,12 @@ static enum cld_status measure(struct cld_worker *w, struct cld_feed *feed,
         struct cld_eval_bucket *b = &r->buckets[i];
         b->name = cld_feed_bucket_name(feed, i);
         cld_feed_use_bucket(feed, i);
-        cld_info("evaluating %s: %zu rows", b->name, cld_feed_n_heldout(feed));
-        if ((s = cld_evaluate(w, feed, store, &b->forced, err)) ||
-            (decodes && (s = cld_decode_eval(w, feed, true, &b->decoded, err))))
+        cld_info("evaluating %s", b->name);
+        if ((s = cld_evaluate(w, feed, store, &b->forced, err)))
+            return s;
+        /* A broken drafter has nothing to decode with; its loss is reported, and refused then. */
+        if (decodes && isfinite(cld_score_loss(&b->forced)) &&
+            (s = cld_decode_eval(w, feed, true, &b->decoded, err)))
             return s;
         cld_score_merge(&all->forced, &b->forced);
         cld_decode_report_add(&all->decoded, &b->decoded);

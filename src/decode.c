@@ -147,7 +147,14 @@ static enum cld_status cycle(struct cld_decoder *d, enum cld_decode_way way,
     size_t n_before = d->n - 1, n_rows = way == CLD_DECODE_BY_TOKEN ? 1 : d->block.block_size;
     size_t n_most = way == CLD_DECODE_DRAFTED ? n_rows : 1, n_new = 0;
     bool goes_on = true;
-    if ((s = fill_block(d, way, block, err)) || (s = run_target(d, block, n_rows, n_rows, err)))
+    if ((s = fill_block(d, way, block, err)))
+        return s;
+    for (size_t o = 1; o < n_rows; o++)
+        if (block[o] < 0)
+            return cld_fail(err, CLD_E_NUMERIC, "take an earlier checkpoint",
+                            "text %llu, token %zu: a logit of the drafter is NaN",
+                            (unsigned long long)d->text_number, d->n - 1 + o);
+    if ((s = run_target(d, block, n_rows, n_rows, err)))
         return s;
     while (goes_on) {
         int32_t token;

@@ -60,21 +60,21 @@ static void print_decoded(const struct cld_eval_report *r, const struct cld_deco
     print_other(&d->by_block, "block by block", d->n_new, to);
 }
 
-static void print_definitions(FILE *to)
-{
-    fputs("\n"
-          "tokens a cycle: tokens that passes of the target over a block gave, drafted ones that it\n"
-          "  chose too and its own behind them (the bonus), by the number of passes; the pass over the\n"
-          "  prompt and its token do not count, tokens behind an end token neither; the last cycle of a\n"
-          "  text counts whole.\n"
-          "taken at k: of the cycles in which all drafted tokens before k were taken and none ended the\n"
-          "  text, the share in which the k-th was, too.\n"
-          "tokens/s: those tokens by the time of those cycles, one text at a time; without: by passes of\n"
-          "  one token.\n"
-          "differ: at the same place; behind a first difference all tokens may. Passes of other numbers\n"
-          "  of rows may round otherwise.\n",
-          to);
-}
+static const struct {
+    const char *name, *text;
+} definitions[] = {
+    {"tokens a cycle", "tokens that passes of the target over a block gave - drafted ones that it chose "
+                       "too, and its own behind them, the bonus - by the number of passes. The pass over "
+                       "the prompt and its token do not count, nor tokens behind an end token; the last "
+                       "cycle of a text counts whole."},
+    {"taken at k", "of the cycles in which all drafted tokens before the k-th were taken and none ended "
+                   "the text, the share in which the k-th was taken too."},
+    {"tokens/s", "those tokens by the time of those cycles, one text at a time; without the drafter: "
+                 "passes of one token."},
+    {"differ", "at the same place; behind a first difference all tokens may. Passes of other numbers of "
+               "rows may round otherwise."},
+};
+static const size_t n_definitions = sizeof definitions / sizeof *definitions;
 
 void cld_eval_print(const struct cld_eval_report *r, FILE *to)
 {
@@ -96,8 +96,8 @@ void cld_eval_print(const struct cld_eval_report *r, FILE *to)
         print_decoded(r, &b->decoded, to);
         decodes = true;
     }
-    if (decodes)
-        print_definitions(to);
+    for (size_t i = 0; i < n_definitions && decodes; i++)
+        fprintf(to, "%s%s: %s\n", i ? "" : "\n", definitions[i].name, definitions[i].text);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */
@@ -172,6 +172,17 @@ static json_t *decoded_json(const struct cld_decode_report *d, size_t block_size
                      other_json(&d->by_block, d->n_new));
 }
 
+static json_t *definitions_json(void)
+{
+    json_t *all = json_object();
+    for (size_t i = 0; i < n_definitions && all; i++)
+        if (json_object_set_new(all, definitions[i].name, json_string(definitions[i].text))) {
+            json_decref(all);
+            all = NULL;
+        }
+    return all;
+}
+
 static json_t *buckets_json(const struct cld_eval_report *r)
 {
     json_t *list = json_array();
@@ -195,14 +206,15 @@ enum cld_status cld_eval_print_json(const struct cld_eval_report *r, FILE *to,
     const struct cld_device_info *d = &r->worker->device;
     char *text = NULL;
     json_t *root = json_pack(
-        "{s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:s, s:o, s:{s:o, s:o, s:o, s:o}, s:o}", "version",
+        "{s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:s, s:o, s:{s:o, s:o, s:o, s:o}, s:o, s:o}", "version",
         CLD_VERSION, "drafter", r->drafter, "device", "platform", d->platform, "name", d->name,
         "driver", d->driver, "precision", cld_dtype_name(cfg->runtime.precision), "attention",
         r->worker->drafter.attention.variant, "products",
         cld_gemm_backend_name(r->worker->q, r->worker->drafter.gemm), "block_size",
         whole(r->block_size), "decoding", "temperature", number(cfg->eval.temperature), "top_p",
         number(cfg->eval.top_p), "seed", json_integer(cfg->run.seed), "new_tokens",
-        whole(cfg->eval.new_tokens), "buckets", buckets_json(r));
+        whole(cfg->eval.new_tokens), "buckets", buckets_json(r), "definitions",
+        definitions_json());
     if (!root)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
     enum cld_status s = cld_json_text(root, &text, err);
