@@ -70,6 +70,11 @@ const struct cld_command cld_commands[] = {
                       "tokens a cycle of drafting and verifying, and tokens a second with the drafter "
                       "and without. Definitions are printed with the figures.",
                       {&drafter, &json, &set}},
+    [CLD_CMD_GENERATE] = {"generate", "CONFIG PROMPTS.jsonl OUT.jsonl", 3, 3,
+                          "let the target answer prompts, for training",
+                          "Every prompt is answered, skipped or an error, and counted. Call it again "
+                          "to go on with an output that is not complete. See docs/data.md.",
+                          {&set}},
     [CLD_CMD_EXPORT] = {"export", "CHECKPOINT OUT_DIR", 2, 2,
                         "write a checkpoint as a Hugging Face drafter directory", "", {NULL}},
     [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,

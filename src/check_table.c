@@ -24,6 +24,7 @@ const struct cld_check_op cld_check_ops[] = {
     {"swiglu", cld_check_swiglu},
     {"add", cld_check_add},
     {"gather", cld_check_gather},
+    {"scatter", cld_check_scatter},
     {"fill", cld_check_fill},
     {"cross_entropy", cld_check_cross_entropy},
     {"first_max", cld_check_first_max},

@@ -26,6 +26,7 @@
 #define PLAN  (1u << CLD_CONFIG_PLAN)
 #define TRAIN (1u << CLD_CONFIG_TRAIN)
 #define EVAL  (1u << CLD_CONFIG_EVAL)
+#define GENERATE (1u << CLD_CONFIG_GENERATE)
 #define MODEL CLD_NEEDED_BENCH_MODEL
 #define STEP  CLD_NEEDED_BENCH_STEP
 #define NAMES (const char *const[])
@@ -51,7 +52,7 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "How chat rows become text; the one that the target was trained with. Rows of ready "
              "token ids need none."},
     {SIZE(data, max_length), .min = 2, .max = 1 << 20, .unit = "tokens",
-     .needed = PLAN | TRAIN | EVAL | MODEL,
+     .needed = PLAN | TRAIN | EVAL | GENERATE | MODEL,
      .help = "Length of a row. Longer documents are cut, shorter ones padded or packed."},
     {BOOL(data, packing), .default_text = "no",
      .help = "Put several documents in a row; they do not see each other. Saves the padding when "
@@ -63,7 +64,7 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "ROWS,LENGTH: random rows of token ids in place of data.train, to try shapes and "
              "speed without data."},
 
-    {PATH(target, dir), .needed = PLAN | TRAIN | EVAL | MODEL,
+    {PATH(target, dir), .needed = PLAN | TRAIN | EVAL | GENERATE | MODEL,
      .help = "Hugging Face directory of the frozen target: config.json, safetensors, tokenizer."},
     {SIZES(target, taps), .word = "auto", .default_text = "auto", .min = 0, .max = 1023,
      .min_n = 1, .max_n = 32,
@@ -236,6 +237,17 @@ const struct cld_config_key cld_config_keys[] = {
     {BOOL(eval, by_block), .default_text = "no", FREE,
      .help = "Decode a third time, by the target alone in passes of a whole block, one token from "
              "each: texts that must be those of the drafter's decoding. As slow as it sounds."},
+    {SIZE(generate, texts), .default_text = "8", .min = 1, .max = 1024, .unit = "texts", FREE,
+     .help = "Prompts that 'cldraft generate' answers at a time. Each keeps keys and values of "
+             "data.max_length and generate.new_tokens tokens together."},
+    {SIZE(generate, new_tokens), .default_text = "1024", .min = 1, .max = 1 << 20, .unit = "tokens",
+     FREE,
+     .help = "An answer ends at an end token, or once it has so many tokens."},
+    {REAL(generate, temperature), .default_text = "0", .min = 0, .max = 100, FREE,
+     .help = "Temperature at which the target chooses tokens; 0: always the likeliest."},
+    {REAL(generate, top_p), .default_text = "1", .min = 0, .max = 1, .above_min = true, FREE,
+     .help = "It chooses among the likeliest tokens that together have this probability."},
+
     {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 6,
      .names = NAMES{"gemm", "attention", "loss", "elementwise", "target", "step", NULL}, FREE,
      .help = "What to measure: operations by themselves, the target's forward pass, or whole "
@@ -283,6 +295,7 @@ const char *cld_config_section_help(const char *section)
         {"runtime", "Programs and number formats."},
         {"log", "What is said while it works."},
         {"eval", "Evaluation on held-out rows."},
+        {"generate", "Answers of the target that 'cldraft generate' makes."},
         {"bench", "What 'cldraft bench' measures."},
     };
     for (size_t i = 0; i < sizeof help / sizeof help[0]; i++)

@@ -5,9 +5,6 @@
 
 #include "clock.h"
 #include "grow.h"
-#include "ops.h"
-#include "random.h"
-#include "tensor_io.h"
 
 void cld_decode_stats_add(struct cld_decode_stats *to, const struct cld_decode_stats *from)
 {
@@ -41,8 +38,7 @@ void cld_decoder_describe(struct cld_decoder *d, struct cld_target *target,
     d->target = target;
     d->drafter = drafter;
     d->block = *block;
-    cld_plan_tensor(plan, &d->choice, CLD_I32, 1, block->block_size, CLD_FOR_KEPT,
-                    "choices of a pass");
+    cld_picker_describe(&d->picker, target, block->block_size, plan);
 }
 
 void cld_decoder_free(struct cld_decoder *d)
@@ -50,66 +46,28 @@ void cld_decoder_free(struct cld_decoder *d)
     if (!d)
         return;
     free(d->ids);
-    free(d->logits);
     cld_batch_free(&d->batch);
-    cld_chooser_release(&d->chooser);
+    cld_picker_free(&d->picker);
     memset(d, 0, sizeof *d);
-}
-
-static bool is_eos(const struct cld_decoder *d, int32_t token)
-{
-    const struct cld_model_config *c = &d->target->config;
-    for (size_t i = 0; i < c->n_eos; i++)
-        if (c->eos[i] == token)
-            return true;
-    return false;
-}
-
-/* First maxima of n rows of logits, to host memory. */
-static enum cld_status first_max(struct cld_decoder *d, const struct cld_tensor *logits, size_t n,
-                                 int32_t *to, struct cld_error *err)
-{
-    struct cld_tensor rows = cld_tensor_rows(logits, 0, n), at = cld_tensor_cols(&d->choice, 0, n);
-    enum cld_status s = cld_first_max(d->target->q, &rows, &at, err);
-    return s ? s : cld_buf_read(at.buf, at.offset * sizeof *to, to, n * sizeof *to, err);
 }
 
 /* Runs n tokens of the target and gets ready to choose after the last n_rows of them. */
 static enum cld_status run_target(struct cld_decoder *d, const int32_t *ids, size_t n,
                                   size_t n_rows, struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
-    struct cld_target *t = d->target;
-    if ((s = cld_target_extend(t, ids, n, err)) ||
-        (s = cld_target_logits(t, n - n_rows, n_rows, err)))
-        return s;
-    if (d->rules.temperature <= 0)
-        return first_max(d, &t->logits, n_rows, d->choices, err);
-    s = cld_grow(&d->logits, &d->cap_logits, cld_mul(n_rows, t->config.vocab), sizeof *d->logits,
-                 err);
-    return s ? s : cld_tensor_read(&t->logits, 0, n_rows, d->logits, err);
+    struct cld_target_run run = {0, n};
+    int32_t rows[CLD_MAX_BLOCK];
+    for (size_t i = 0; i < n_rows; i++)
+        rows[i] = (int32_t)(n - n_rows + i);
+    enum cld_status s = cld_target_extend(d->target, ids, &run, 1, err);
+    return s ? s : cld_picker_read(&d->picker, rows, n_rows, err);
 }
 
 /* The token behind this row of the last pass, for the end of the text. */
 static enum cld_status choose(struct cld_decoder *d, size_t row, int32_t *token,
                               struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
-    size_t n_vocab = d->target->config.vocab;
-    *token = -1;
-    if (d->rules.temperature <= 0) {
-        *token = d->choices[row];
-        if (*token < 0)
-            s = cld_fail(err, CLD_E_NUMERIC, "", "a logit is NaN");
-    } else if (!(s = cld_probabilities(&d->chooser, d->logits + row * n_vocab, n_vocab,
-                                       d->rules.temperature, d->rules.top_p, err))) {
-        uint64_t bits =
-            cld_random_u64(d->rules.seed, CLD_RANDOM_DECODE, d->text_number, d->n, 0);
-        *token = cld_choose(&d->chooser, cld_random_unit(bits));
-    }
-    return s ? cld_fail_prefix(err, "text %llu, token %zu", (unsigned long long)d->text_number,
-                               d->n)
-             : CLD_OK;
+    return cld_picker_token(&d->picker, row, d->text_number, d->n, token, err);
 }
 
 /* The block behind the text's last token: what the drafter thinks comes next, or nothing. */
@@ -130,12 +88,12 @@ static enum cld_status fill_block(struct cld_decoder *d, enum cld_decode_way way
     d->drafter->n_kept = n_before;
     if ((s = cld_drafter_logits(d->drafter, 1, n_rows - 1, err)))
         return s;
-    return first_max(d, &d->drafter->logits, n_rows - 1, block + 1, err);
+    return cld_picker_first_max(&d->picker, &d->drafter->logits, n_rows - 1, block + 1, err);
 }
 
 static bool is_done(const struct cld_decoder *d)
 {
-    return d->n - d->n_prompt >= d->rules.n_new || is_eos(d, d->ids[d->n - 1]);
+    return d->n - d->n_prompt >= d->picker.rules.n_new || cld_picker_ends(&d->picker, d->ids[d->n - 1]);
 }
 
 /* One pass of the target; adds to the text what it took and its own choice. */
@@ -167,9 +125,9 @@ static enum cld_status cycle(struct cld_decoder *d, enum cld_decode_way way,
             stats->offered[n_new]++;
             stats->taken[n_new] += goes_on;
         }
-        goes_on = goes_on && !is_eos(d, token);
+        goes_on = goes_on && !cld_picker_ends(&d->picker, token);
     }
-    cld_target_crop(d->target, n_before + n_new);
+    cld_target_crop(d->target, 0, n_before + n_new);
     stats->n_cycles++;
     stats->n_tokens += n_new;
     stats->by_tokens[n_new]++;
@@ -181,7 +139,7 @@ static enum cld_status warm_pass(struct cld_decoder *d, size_t n, struct cld_err
 {
     enum cld_status s = CLD_OK;
     int32_t made_up[CLD_MAX_BLOCK];
-    cld_target_crop(d->target, 0);
+    cld_target_crop(d->target, 0, 0);
     size_t n_rows = cld_min(n, d->block.block_size);
     if ((s = run_target(d, d->ids, n, n_rows, err)) || !d->drafter)
         return s;
@@ -221,11 +179,11 @@ enum cld_status cld_decode_text(struct cld_decoder *d, const struct cld_decode_r
                         n_prompt, rules->n_new, t->options.n_tokens, t->options.n_kept);
     if ((s = cld_grow(&d->ids, &d->cap_ids, n_room, sizeof *d->ids, err)))
         return s;
-    d->rules = *rules;
+    d->picker.rules = *rules;
     d->text_number = number;
     memcpy(d->ids, prompt, n_prompt * sizeof *d->ids);
     d->n = d->n_prompt = n_prompt;
-    cld_target_crop(d->target, 0);
+    cld_target_crop(d->target, 0, 0);
     if (d->drafter)
         d->drafter->n_kept = 0;
     if ((s = run_target(d, prompt, n_prompt, 1, err)) || (s = choose(d, 0, &d->ids[d->n], err)))

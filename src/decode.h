@@ -15,18 +15,10 @@
 #ifndef CLD_DECODE_H
 #define CLD_DECODE_H
 
-#include "choose.h"
 #include "drafter.h"
-#include "target.h"
+#include "pick.h"
 
 enum { CLD_MAX_BLOCK = 64 };
-
-struct cld_decode_rules {
-    size_t n_new;       /* a text ends with an eos token, or once it has so many new tokens */
-    double temperature; /* 0: greedy, the first maximum of the logits */
-    double top_p;
-    uint64_t seed;
-};
 
 /* Ways to the same text. */
 enum cld_decode_way {
@@ -54,16 +46,11 @@ struct cld_decoder {
     struct cld_target *target;   /* borrowed, with n_logits and n_kept */
     struct cld_drafter *drafter; /* borrowed, with n_kept; NULL: none */
     struct cld_batch_rules block; /* block size and mask token */
-    struct cld_decode_rules rules;
+    struct cld_picker picker;
     uint64_t text_number;
-    struct cld_tensor choice; /* [1, block size] first maxima */
     int32_t *ids;    /* the text: prompt, then new tokens */
     size_t n_prompt, n, cap_ids;
     struct cld_batch batch; /* the drafter's */
-    struct cld_chooser chooser;
-    int32_t choices[CLD_MAX_BLOCK]; /* of the last pass, where greedy */
-    float *logits;                  /* [block size, V] of the last pass, where sampled */
-    size_t cap_logits;
 };
 
 /* Declares what the decoder itself needs on the device. `drafter` NULL: only the target decodes, and

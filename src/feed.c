@@ -97,8 +97,8 @@ const char *cld_feed_tokenizer_hash(const struct cld_feed *f)
     return f->tokenizer_hash;
 }
 
-static enum cld_status choose_template(const struct cld_config *cfg, enum cld_chat_template *out,
-                                       struct cld_error *err)
+enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_template *out,
+                                  struct cld_error *err)
 {
     switch (cfg->data.template) {
     case CLD_TEMPLATE_NONE: return cld_chat_template_of(cfg->target.dir, out, err);
@@ -118,7 +118,7 @@ static enum cld_status load_set(struct cld_feed *f, const char *path, size_t voc
                                           .n_vocab = vocab,
                                           .bad_row_fatal = f->cfg->data.bad_row ==
                                                            CLD_BAD_ROW_FAIL};
-    if (f->tokenizer && (s = choose_template(f->cfg, &options.chat_template, err)))
+    if (f->tokenizer && (s = cld_feed_template(f->cfg, &options.chat_template, err)))
         return s;
     return cld_dataset_load(&path, 1, &options, out, err);
 }

@@ -21,6 +21,10 @@ void cld_feed_close(struct cld_feed *f); /* NULL-safe */
 /* drafter.mask_token as an id; CLD_E_USAGE if the tokenizer does not know its text. */
 enum cld_status cld_feed_mask_token(const struct cld_feed *f, int64_t *id, struct cld_error *err);
 
+/* data.template, or the one that the target's directory declares. CLD_E_USAGE where neither is known. */
+enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_template *out,
+                                  struct cld_error *err);
+
 /* SHA-256 of tokenizer.json, "" where none was read. */
 const char *cld_feed_tokenizer_hash(const struct cld_feed *f);
 

@@ -44,6 +44,11 @@ void cld_add_gather(struct cld_graph *g, struct cld_ref x, struct cld_ref index,
     append(g, (struct cld_op){.kind = CLD_OP_GATHER, .in = {x, index}, .out = {y}});
 }
 
+void cld_add_scatter(struct cld_graph *g, struct cld_ref x, struct cld_ref index, struct cld_ref y)
+{
+    append(g, (struct cld_op){.kind = CLD_OP_SCATTER, .in = {x, index}, .out = {y}});
+}
+
 void cld_add_copy(struct cld_graph *g, struct cld_ref x, struct cld_ref y)
 {
     append(g, (struct cld_op){.kind = CLD_OP_COPY, .in = {x}, .out = {y}});
@@ -237,6 +242,7 @@ static enum cld_status run_op(const struct cld_op *op, bool same_a, const struct
                                       run->scratch};
     switch (op->kind) {
     case CLD_OP_GATHER: return cld_gather_rows(q, o.in[0], o.in[1], o.out[0], err);
+    case CLD_OP_SCATTER: return cld_scatter_rows(q, o.in[0], o.in[1], o.out[0], err);
     case CLD_OP_COPY: return cld_add_tensors(q, o.in[0], NULL, o.out[0], err);
     case CLD_OP_RMSNORM:
         return cld_rmsnorm_forward(q, o.in[0], o.in[1], op->eps, o.out[0], o.out[1], err);

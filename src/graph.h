@@ -51,6 +51,7 @@ static inline struct cld_ref cld_kept(struct cld_ref ref)
 
 enum cld_op_kind {
     CLD_OP_GATHER,            /* in: x, index; out: y */
+    CLD_OP_SCATTER,           /* in: x, index; out: y */
     CLD_OP_COPY,              /* in: x; out: y (storage may differ) */
     CLD_OP_RMSNORM,           /* in: x, w; out: y, rstd */
     CLD_OP_RMSNORM_BACK,      /* in: x, w, rstd, dy, residual; out: dx, dw */
@@ -86,6 +87,7 @@ void cld_graph_free(struct cld_graph *g); /* host memory only */
 
 /* Each appends one operation. Out of memory is remembered and reported by cld_graph_run. */
 void cld_add_gather(struct cld_graph *g, struct cld_ref x, struct cld_ref index, struct cld_ref y);
+void cld_add_scatter(struct cld_graph *g, struct cld_ref x, struct cld_ref index, struct cld_ref y);
 void cld_add_copy(struct cld_graph *g, struct cld_ref x, struct cld_ref y);
 void cld_add_rmsnorm(struct cld_graph *g, struct cld_ref x, struct cld_ref w, float eps,
                      struct cld_ref y, struct cld_ref rstd);

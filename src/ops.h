@@ -68,6 +68,11 @@ enum cld_status cld_gather_rows(struct cld_queue *q, const struct cld_tensor *x,
                                 const struct cld_tensor *index, const struct cld_tensor *y,
                                 struct cld_error *err);
 
+/* y[index[i]] = x[i] for each row i of x; a negative index leaves y as it is. No index twice. */
+enum cld_status cld_scatter_rows(struct cld_queue *q, const struct cld_tensor *x,
+                                 const struct cld_tensor *index, const struct cld_tensor *y,
+                                 struct cld_error *err);
+
 /* Cross-entropy over the vocabulary and its gradient. logits [n, v]; gradient [n, v], may be the
  * logits themselves, NULL: none: (softmax - onehot(label)) * weight. labels I32 [1, n]; weights F32
  * [1, n] (already divided by the global weight sum). loss F32 [1, n]: unweighted CE of the row; hit
