@@ -48,7 +48,7 @@ static inline void weigh(float s[BT / 8][4], float c, const float4 st[BT / 8])
     for (uint j = 0; j < BT / 8; j++)
 #pragma unroll
         for (uint e = 0; e < 4; e++)
-            s[j][e] = native_exp2(fma(s[j][e], c, -(e % 2 ? st[j].z : st[j].x)));
+            s[j][e] = exp2_approx(fma(s[j][e], c, -(e % 2 ? st[j].z : st[j].x)));
 }
 
 static inline void mask_weights(float s[BT / 8][4], __global const int *spans, struct piece at,

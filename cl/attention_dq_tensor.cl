@@ -22,18 +22,14 @@ static inline void deltas(const uint4 d_o[D / 16], uint o_tile, float *delta0, f
     *delta1 = quad_sum(has ? v1 : 0.0f);
 }
 
-/* Scores to weights 2^(c s - lse): zero where the row does not see the key. */
-static inline void weigh(float s[BT / 8][4], float c, const float lse[2], bool full,
-                         const int4 span[2], int k0)
+/* Scores to weights 2^(c s - lse). */
+static inline void weigh(float s[BT / 8][4], float c, const float lse[2])
 {
 #pragma unroll
     for (uint j = 0; j < BT / 8; j++)
 #pragma unroll
-        for (uint e = 0; e < 4; e++) {
-            float w = native_exp2(fma(s[j][e], c, -lse[e / 2]));
-            int key = k0 + (int)(8 * j + lane_of() % 4 * 2 + e % 2);
-            s[j][e] = full || sees(span[e / 2], key) ? w : 0.0f;
-        }
+        for (uint e = 0; e < 4; e++)
+            s[j][e] = exp2_approx(fma(s[j][e], c, -lse[e / 2]));
 }
 
 /* stats[index of a piece][ROWS]: log-sum-exp in powers of two, and rowsum(d_o * o), of its rows;
@@ -55,7 +51,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_te
     CLD_SHARE (p, n_pieces) {
         struct piece at = piece_at(p, n_pieces, n_q, group);
         bool real0 = is_row(at, own, n_q), real1 = is_row(at, own + 8, n_q);
-        __global const ushort *keys = k + k_at + at.kv_head * D, *values = v + v_at + at.kv_head * D;
+        __global const ushort *keys = k + k_at + at.kv_head * D;
+        __global const ushort *values = v + v_at + at.kv_head * D;
         __global const int *next = mask + list_at + mask[ptr_at + at.tile];
         __global const int *end = mask + list_at + mask[ptr_at + at.tile + 1];
         float sums[D / 8][4], s[BT / 8][4], t[BT / 8][4], norm[2] = {0, 0}, delta[2];
@@ -91,20 +88,17 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_te
         clear(sums);
         while (entry >= 0) {
             int k0 = entry / 2 * KT, after = next < end ? *next++ : -1;
-            bool full = entry & 1;
             uint next_tile = 2 * base + TILE_BYTES - keys_tile;
-            int4 span[2] = {(int4)(0), (int4)(0)};
-            if (!full) {
-                span[0] = load_span(mask + spans_at, real0, row_of(at, own));
-                span[1] = load_span(mask + spans_at, real1, row_of(at, own + 8));
-            }
             WAIT_COPIES(0);
             ready();
             if (after >= 0)
                 fetch_keys(next_tile, KT, keys, k_ld, after / 2 * KT, n_keys);
             commit_copies();
             product_both(s, rows, keys_tile, t, d_rows, values_tile);
-            weigh(s, c, norm, full, span, k0);
+            weigh(s, c, norm);
+            if (!(entry & 1))
+                hide_keys(s, 0.0f, load_span(mask + spans_at, real0, row_of(at, own)),
+                          load_span(mask + spans_at, real1, row_of(at, own + 8)), k0);
             finish_product(t);
             barrier(CLK_LOCAL_MEM_FENCE);
             if (after >= 0)

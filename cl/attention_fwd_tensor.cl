@@ -2,22 +2,13 @@
  * attention_fwd_cpu.cl. Tiles of keys and of values come in turn through a ring of three. */
 #include "attention_tensor.clh"
 
-/* Scores of keys that a row does not see become -INFINITY. */
-static inline void mask_scores(float s[BT / 8][4], int4 span0, int4 span1, int k0)
-{
-#pragma unroll
-    for (uint j = 0; j < BT / 8; j++)
-#pragma unroll
-        for (uint e = 0; e < 4; e++)
-            if (!sees(e < 2 ? span0 : span1, k0 + (int)(8 * j + lane_of() % 4 * 2 + e % 2)))
-                s[j][e] = -INFINITY;
-}
+/* Powers of two by which scores may pass what they are measured from: sums are multiplied when that
+ * moves, so it moves seldom, and float and bf16 are as exact for large weights. */
+#define SLACK 8.0f
 
 /* Scores of row r (0 or 1) to weights 2^(c (s - top)), and the lane's `sum` of weights moves on.
- * `top` is the maximum that was met, or one that a later score passes by less than SLACK powers of
- * two; returns what sums so far are to be multiplied with, which is 1 where it did not move. Rows that
- * saw nothing yet have a maximum of -INFINITY and are measured from 0. */
-#define SLACK 8.0f
+ * `top` is a score that was met, -INFINITY where none was; those are measured from 0. Returns what
+ * sums so far are to be multiplied with, which is 1 where `top` did not move. */
 static inline float weigh(float s[BT / 8][4], uint r, float c, float *top, float *sum)
 {
     float high = -INFINITY, more = 0.0f, keep = 1.0f;
@@ -26,14 +17,14 @@ static inline float weigh(float s[BT / 8][4], uint r, float c, float *top, float
         high = fmax(high, fmax(s[j][2 * r], s[j][2 * r + 1]));
     high = quad_max(high);
     if ((high - *top) * c > SLACK) {
-        keep = native_exp2((*top - high) * c);
+        keep = exp2_approx((*top - high) * c);
         *top = high;
     }
     float base = *top == -INFINITY ? 0.0f : *top * c;
 #pragma unroll
     for (uint j = 0; j < BT / 8; j++) {
-        s[j][2 * r] = native_exp2(fma(s[j][2 * r], c, -base));
-        s[j][2 * r + 1] = native_exp2(fma(s[j][2 * r + 1], c, -base));
+        s[j][2 * r] = exp2_approx(fma(s[j][2 * r], c, -base));
+        s[j][2 * r + 1] = exp2_approx(fma(s[j][2 * r + 1], c, -base));
         more += s[j][2 * r] + s[j][2 * r + 1];
     }
     *sum = fma(*sum, keep, more);
@@ -73,7 +64,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_t
     CLD_SHARE (p, n_pieces) {
         struct piece at = piece_at(p, n_pieces, n_q, group);
         bool real0 = is_row(at, own, n_q), real1 = is_row(at, own + 8, n_q);
-        __global const ushort *keys = k + k_at + at.kv_head * D, *values = v + v_at + at.kv_head * D;
+        __global const ushort *keys = k + k_at + at.kv_head * D;
+        __global const ushort *values = v + v_at + at.kv_head * D;
         __global const int *next = mask + list_at + mask[ptr_at + at.tile];
         __global const int *end = mask + list_at + mask[ptr_at + at.tile + 1];
         float sums[D / 8][4], s[BT / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0;
@@ -100,8 +92,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_t
             commit_copies();
             product_rows(s, rows, base + slot * TILE_BYTES);
             if (!(entry & 1))
-                mask_scores(s, load_span(mask + spans_at, real0, row_of(at, own)),
-                            load_span(mask + spans_at, real1, row_of(at, own + 8)), k0);
+                hide_keys(s, -INFINITY, load_span(mask + spans_at, real0, row_of(at, own)),
+                          load_span(mask + spans_at, real1, row_of(at, own + 8)), k0);
             float keep0 = weigh(s, 0, c, &top0, &sum0), keep1 = weigh(s, 1, c, &top1, &sum1);
 #pragma unroll
             for (uint i = 0; i < BT / 16; i++)

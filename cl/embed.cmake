@@ -1,4 +1,4 @@
-# Writes OUT, a C file with the text of each of FILES, for cld_embedded_find (src/program.c).
+# Writes OUT, a C file with the text of each of FILES, for cld_kernel_source (src/kernel_source.c).
 set(body "/* Made by cl/embed.cmake. */\n#include \"embedded.h\"\n\n")
 set(table "")
 foreach(file ${FILES})

@@ -1,12 +1,12 @@
 /* qknorm_rope.cl - RMSNorm of each head (NORM), then rotation of its two halves by the row's
  * position: (a, b) -> (a cos - b sin, b cos + a sin).
  *
- * A piece of work is a row's block of BLOCK neighbouring heads, so that row, position and angles are
- * found once for all of them. In the GPU family LPH neighbouring work-items share a head, each
+ * A piece of work is a block of BLOCK neighbouring heads of a row, so that row, position and angles
+ * are found once for all of them. In the GPU family LPH neighbouring work-items share a head, each
  * holding 8 elements of either half, and each takes NI heads, N_SLOTS apart, whose loads are under
  * way together. In the CPU family a work-item holds a whole head, and a block is one head. The
- * rotation is orthogonal, so its backward pass is the rotation by the negative angle.
- * Backward, a run of pieces makes one row of `part`: its share of dw. */
+ * rotation is orthogonal, so its backward pass is the rotation by the negative angle. Backward, a
+ * run of pieces makes one row of `part`: its share of dw. */
 #ifndef ODD_HALF
 #define ODD_HALF 0 /* 1: head_dim / 2 is no multiple of 8: halves have tails and lose alignment */
 #endif
@@ -48,6 +48,9 @@
 #define N_SLOTS 1
 #define HEAD_SCRATCH(s)
 #define HEAD_SUMS(v, s)
+/* A CPU reads at use, from its cache; a GPU reads early. */
+#define READ(T, h, p, v, left)
+#define USE(T, h, p, v, left) LOADW(T, p, COLUMN(v), left)
 #else
 #ifndef LPH
 #define LPH 1 /* work-items to a head: n_half / 8 rounded up, at most 16 */
@@ -56,6 +59,8 @@
 #define NI 1 /* heads of a work-item */
 #endif
 #define MAX_NV  1
+#define READ(T, h, p, v, left) ((h) = LOADW(T, p, COLUMN(v), left))
+#define USE(T, h, p, v, left)  (h)
 #define N_SLOTS (LOCAL / LPH)
 /* Items behind the last slot read past the others what nobody uses. */
 #define HEAD_SCRATCH(s) __local float s[NI * LOCAL + LPH]
@@ -83,6 +88,10 @@ static inline void head_sums(float v[NI], __local float *s)
 /* My i-th head of the block that begins at `head0`, and whether there is one. */
 #define HEAD(i) (head0 + slot + (i) * N_SLOTS)
 #define MINE(i) (CLD_CPU || EXACT || (slot < N_SLOTS && HEAD(i) < n_heads))
+
+/* Where its halves begin in a row. */
+#define HALF_A(i) (HEAD(i) * (2ul * n_half))
+#define HALF_B(i) (HEAD(i) * (2ul * n_half) + n_half)
 
 /* The host keeps positions inside the table; a wrong one must not read outside. */
 #define ANGLES(r)                                                                                 \
@@ -179,35 +188,34 @@ __kernel void qknorm_rope_backward(__global const CLD_ELEM(X) *x, ulong x_at, ul
             const ulong r = (uint)piece / n_blocks;
             const uint head0 = ((uint)piece - (uint)r * n_blocks) * BLOCK;
             __global const float *cosines = ANGLES(r);
+            __global const CLD_ELEM(DY) *dyr = dy + dy_at + r * dy_ld;
+            __global const CLD_ELEM(X) *xr = x + x_at + r * x_ld;
             /* Gradients of the halves before the rotation, and x's halves. */
             floatw a[NI][MAX_NV], b[NI][MAX_NV], ha[NI][MAX_NV], hb[NI][MAX_NV];
             floatw c[MAX_NV], d[MAX_NV];
 #pragma unroll
-            for (uint i = 0; i < NI; i++) {
-                const ulong head = HEAD(i) * (2ul * n_half);
-                __global const CLD_ELEM(DY) *dyh = dy + dy_at + r * dy_ld + head;
+            for (uint i = 0; i < NI; i++)
                 for (uint v = 0; v < NV; v++) {
-                    a[i][v] = LOADW(DY, dyh, COLUMN(v), MINE(i) ? LEFT(v) : 0);
-                    b[i][v] = LOADW(DY, dyh + n_half, COLUMN(v), MINE(i) ? LEFT(v) : 0);
-                }
+                    READ(DY, a[i][v], dyr + HALF_A(i), v, MINE(i) ? LEFT(v) : 0);
+                    READ(DY, b[i][v], dyr + HALF_B(i), v, MINE(i) ? LEFT(v) : 0);
 #if NORM
-                __global const CLD_ELEM(X) *xh = x + x_at + r * x_ld + head;
-                for (uint v = 0; v < NV; v++) {
-                    ha[i][v] = LOADW(X, xh, COLUMN(v), MINE(i) ? LEFT(v) : 0);
-                    hb[i][v] = LOADW(X, xh + n_half, COLUMN(v), MINE(i) ? LEFT(v) : 0);
-                }
+                    READ(X, ha[i][v], xr + HALF_A(i), v, MINE(i) ? LEFT(v) : 0);
+                    READ(X, hb[i][v], xr + HALF_B(i), v, MINE(i) ? LEFT(v) : 0);
 #endif
-            }
+                }
             for (uint v = 0; v < NV; v++) {
-                c[v] = LOADW(f32, cosines, COLUMN(v), LEFT(v));
-                d[v] = LOADW(f32, cosines + n_half, COLUMN(v), LEFT(v));
+                READ(f32, c[v], cosines, v, LEFT(v));
+                READ(f32, d[v], cosines + n_half, v, LEFT(v));
             }
 #pragma unroll
             for (uint i = 0; i < NI; i++)
                 for (uint v = 0; v < NV; v++) {
-                    const floatw da = a[i][v], db = b[i][v];
-                    a[i][v] = da * c[v] + db * d[v];
-                    b[i][v] = db * c[v] - da * d[v];
+                    const floatw da = USE(DY, a[i][v], dyr + HALF_A(i), v, LEFT(v));
+                    const floatw db = USE(DY, b[i][v], dyr + HALF_B(i), v, LEFT(v));
+                    const floatw cv = USE(f32, c[v], cosines, v, LEFT(v));
+                    const floatw dv = USE(f32, d[v], cosines + n_half, v, LEFT(v));
+                    a[i][v] = da * cv + db * dv;
+                    b[i][v] = db * cv - da * dv;
                 }
 #if NORM
             float scale[NI], mean[NI];
@@ -216,8 +224,8 @@ __kernel void qknorm_rope_backward(__global const CLD_ELEM(X) *x, ulong x_at, ul
                 floatw dot = 0.0f;
                 scale[i] = MINE(i) ? rstd[rstd_at + r * rstd_ld + HEAD(i)] : 0.0f;
                 for (uint v = 0; v < NV; v++) {
-                    ha[i][v] *= scale[i];
-                    hb[i][v] *= scale[i];
+                    ha[i][v] = USE(X, ha[i][v], xr + HALF_A(i), v, LEFT(v)) * scale[i];
+                    hb[i][v] = USE(X, hb[i][v], xr + HALF_B(i), v, LEFT(v)) * scale[i];
                     sum_a[v] += a[i][v] * ha[i][v];
                     sum_b[v] += b[i][v] * hb[i][v];
                     a[i][v] *= LOADW(W, w, COLUMN(v), LEFT(v));

@@ -41,6 +41,23 @@ static const struct cld_option attention = {
     .help = "attention back-end (default sparse)"};
 static const struct cld_option op = {
     .name = "op", .value = "O", .help = "check only operations whose name has O in it"};
+static const struct cld_option program = {
+    .name = "program", .value = "P", .names = NAMES{"auto", "source", "spirv", NULL},
+    .help = "what kernels are built from, as runtime.program (default source)"};
+static const struct cld_option family = {
+    .name = "family", .value = "F", .names = NAMES{"cpu", "gpu", NULL},
+    .help = "kernels for CPUs or those for GPUs (default: both, which run on any device)"};
+static const struct cld_option modules = {
+    .name = "modules", .value = "DIR", .help = "directory of SPIR-V modules, as runtime.modules"};
+static const struct cld_option out = {
+    .name = "out", .value = "DIR",
+    .help = "make the modules there; without it the variants are printed"};
+static const struct cld_option checks = {
+    .name = "checks", .help = "also the variants of check-kernels, of all operations or of --op O"};
+static const struct cld_option variants = {
+    .name = "variants", .value = "FILE", .help = "also those of a list that was printed"};
+static const struct cld_option ptx = {
+    .name = "ptx", .help = "also make each module's form for NVIDIA's driver"};
 static const struct cld_option list = {.name = "list", .help = "print the checks, run none"};
 static const struct cld_option seed = {
     .name = "seed", .value = "N", .number = true, .help = "seed of the inputs"};
@@ -79,7 +96,7 @@ const struct cld_command cld_commands[] = {
                         "write a checkpoint as a Hugging Face drafter directory", "", {NULL}},
     [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,
                                "compare every kernel with a double-precision reference", "",
-                               {&device, &both, &op, &list, &seed}},
+                               {&device, &both, &op, &list, &seed, &family, &program, &modules}},
     [CLD_CMD_CHECK_CASE] = {"check-case", "FILE...", 1, ANY, "run golden drafter cases",
                             "Each case runs whole and again row by row, with gradients added up.",
                             {&device, &precision, &attention}},
@@ -89,6 +106,11 @@ const struct cld_command cld_commands[] = {
                                  "run golden lines of a tokenizer", "", {NULL}},
     [CLD_CMD_BENCH] = {"bench", "CONFIG", 1, 1, "measure operations and training steps",
                        "Section [bench] of the configuration says what.", {&format, &device, &set}},
+    [CLD_CMD_SPIRV] = {"spirv", "[CONFIG...]", 0, ANY, "make SPIR-V modules of kernels",
+                       "Finds the kernel variants that training runs of the configurations ask for, with the "
+                       "kernels for CPUs and those for GPUs, and compiles each. Reads the target; computes "
+                       "nothing.",
+                       {&checks, &op, &family, &variants, &out, &ptx, &set}},
     [CLD_CMD_HELP] = {"help", "[TOPIC]", 0, 1, "explain a topic",
                       "Topics: config (all keys of the configuration), commands, exit-codes, or "
                       "the name of a command.",

@@ -3,7 +3,6 @@
 #include "attention_private.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "probe.h"
 #include "ptx.h"

@@ -111,7 +111,9 @@ static enum cld_status run_operations(const struct cld_bench *b, struct cld_erro
                {CLD_BENCH_ELEMENTWISE, cld_bench_elementwise}};
     struct cld_queue *q = NULL;
     struct cld_queue_options options = {
-        .name = "bench", .budget_bytes = cld_worker_budget_bytes(b->cfg, b->device)};
+        .name = "bench",
+        .budget_bytes = cld_worker_budget_bytes(b->cfg, b->device),
+        .programs = {.source = b->cfg->runtime.program, .modules = b->cfg->runtime.modules}};
     enum cld_status s = cld_queue_open(b->device, &options, &q, err);
     for (size_t i = 0; i < sizeof all / sizeof *all && !s; i++)
         if (asks_for(b->cfg, all[i].what))
@@ -125,7 +127,11 @@ enum cld_status cld_bench_point(const struct cld_bench *b, struct cld_error *err
     enum cld_status s = run_operations(b, err);
     if (!s && asks_for(b->cfg, CLD_BENCH_TARGET))
         s = cld_bench_target(b, err);
-    return s || !asks_for(b->cfg, CLD_BENCH_STEP) ? s : cld_bench_step(b, err);
+    if (!s && asks_for(b->cfg, CLD_BENCH_STEP))
+        s = cld_bench_step(b, err);
+    if (!s && asks_for(b->cfg, CLD_BENCH_PIPELINE))
+        s = cld_bench_pipeline(b, err);
+    return s;
 }
 
 enum cld_status cld_bench_run(const struct cld_config *cfg, const char *device,
@@ -153,7 +159,8 @@ enum cld_status cld_bench_run(const struct cld_config *cfg, const char *device,
                     (s = cld_feed_mask_token(feed, &mask_token, err)) ||
                     (s = cld_setup_read(cfg, mask_token, &setup, err))))
         goto done;
-    if (asks_for(cfg, CLD_BENCH_STEP)) {
+    b.devices = devices;
+    if (asks_for(cfg, CLD_BENCH_STEP) || asks_for(cfg, CLD_BENCH_PIPELINE)) {
         if ((s = cld_feed_load(feed, setup.target.vocab, true, err)))
             goto done;
         b.feed = feed;

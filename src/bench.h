@@ -68,6 +68,7 @@ struct cld_bench {
     const struct cld_setup *setup; /* NULL where products alone are measured */
     struct cld_feed *feed;         /* with training rows where steps are measured; else NULL */
     const struct cld_device_info *device;
+    const struct cld_devices *devices; /* all; for workers of the configuration */
     struct cld_bench_sink *sink;
     bool kernel_times; /* log the time of each kernel of a step */
 };
@@ -104,5 +105,14 @@ enum cld_status cld_bench_elementwise(const struct cld_bench *b, struct cld_queu
 /* These open queues of their own. */
 enum cld_status cld_bench_target(const struct cld_bench *b, struct cld_error *err);
 enum cld_status cld_bench_step(const struct cld_bench *b, struct cld_error *err);
+enum cld_status cld_bench_pipeline(const struct cld_bench *b, struct cld_error *err);
+
+/* The record of steps of one worker on b->device, which runs the target, too (with bench.target).
+ * *cpu_ms: processor time of a step, on average. */
+enum cld_status cld_bench_one_worker(const struct cld_bench *b, struct cld_bench_record *r,
+                                     double *cpu_ms, struct cld_error *err);
+/* A record of steps of the configuration: all but `variant` and `device_bytes`; sorts ms[n]. */
+void cld_bench_step_record(const struct cld_bench *b, const char *what, const char *name,
+                           double *ms, size_t n, double tokens, struct cld_bench_record *r);
 
 #endif

@@ -186,7 +186,7 @@ static enum cld_status run_swiglu_back(struct cld_queue *q, void *arg, struct cl
     return cld_swiglu_backward(q, t[0], t[1], t[2], t[3], t[4], err);
 }
 
-/* --- rows by index, turned copies -------------------------------------------------------------- */
+/* --- rows by index, turned copies ------------------------------------------------------------- */
 
 static void declare_gather(struct work *w, struct cld_bench_record *r)
 {

@@ -16,6 +16,7 @@ struct stepper {
     struct cld_step step;
     size_t n_updates;
     double tokens; /* of the measured steps */
+    double first_ms, cpu_ms; /* cpu_ms: of a measured step, on average */
 };
 
 static enum cld_status open_stepper(struct stepper *t, const struct cld_bench *b, bool with_target,
@@ -32,8 +33,7 @@ static enum cld_status open_stepper(struct stepper *t, const struct cld_bench *b
     t->step.w = &t->w;
     if ((s = cld_worker_plan(&t->w, b->cfg, b->setup, b->device, &options, err)) ||
         (s = cld_worker_check(&t->w, err)) || (s = cld_worker_create(&t->w, err)) ||
-        (!with_target && (s = cld_fill_normal(t->w.q, &t->w.target.taps, (uint64_t)b->cfg->run.seed,
-                                              0, 1.0f, err))) ||
+        (!with_target && (s = cld_worker_make_up_features(&t->w, err))) ||
         (s = cld_drafter_init(&t->w.drafter, (uint64_t)b->cfg->run.seed, b->cfg->drafter.init_std,
                               err)))
         return s;
@@ -72,13 +72,18 @@ static enum cld_status take_steps(struct stepper *t, double *ms, double *part_ms
                                   struct cld_error *err)
 {
     size_t n_warm = t->b->cfg->bench.warmup, n = t->b->cfg->bench.repeats;
+    double cpu_begun = 0;
     t->tokens = 0;
     for (size_t i = 0; i < n_warm + n; i++) {
+        if (i == n_warm)
+            cpu_begun = cld_cpu_ms();
         struct cld_step_result r;
         double step_ms = 0;
         enum cld_status s = take_step(t, i, &step_ms, &r, err);
         if (s)
             return s;
+        if (!i)
+            t->first_ms = step_ms;
         if (i + 1 == n_warm)
             cld_queue_times_reset(t->w.q);
         if (i < n_warm)
@@ -88,33 +93,58 @@ static enum cld_status take_steps(struct stepper *t, double *ms, double *part_ms
         for (size_t p = 0; p < CLD_N_STEP_PARTS; p++)
             part_ms[p * n + i - n_warm] = r.part_ms[p];
     }
+    t->cpu_ms = (cld_cpu_ms() - cpu_begun) / (double)n;
     return CLD_OK;
 }
 
-static enum cld_status write_record(struct stepper *t, const char *name, double *ms, double tokens,
-                                    struct cld_error *err)
+void cld_bench_step_record(const struct cld_bench *b, const char *what, const char *name,
+                           double *ms, size_t n, double tokens, struct cld_bench_record *r)
 {
-    const struct cld_config *cfg = t->b->cfg;
-    const struct cld_drafter_config *d = &t->w.drafter.config;
-    struct cld_bench_record r = {.what = "step",
-                                 .tokens = tokens,
-                                 .device_bytes = cld_queue_peak_bytes(t->w.q)};
-    snprintf(r.name, sizeof r.name, "%s", name);
-    snprintf(r.storage, sizeof r.storage, "%s",
+    const struct cld_config *cfg = b->cfg;
+    const struct cld_drafter_config *d = &b->setup->drafter;
+    *r = (struct cld_bench_record){.what = what, .tokens = tokens};
+    snprintf(r->name, sizeof r->name, "%s", name);
+    snprintf(r->storage, sizeof r->storage, "%s",
              cfg->runtime.precision == CLD_BF16 ? "bf16" : "fp32");
-    snprintf(r.variant, sizeof r.variant, "attention %s; products %s",
+    cld_bench_dim(r, "batch_rows", cfg->train.batch_rows);
+    cld_bench_dim(r, "micro_rows", cfg->train.micro_rows);
+    cld_bench_dim(r, "max_length", cfg->data.max_length);
+    cld_bench_dim(r, "anchors", cfg->train.anchors);
+    cld_bench_dim(r, "block", d->block_size);
+    cld_bench_dim(r, "layers", d->n_layers);
+    cld_bench_dim(r, "hidden", d->hidden);
+    cld_bench_dim(r, "vocab", d->vocab);
+    cld_bench_times(r, ms, n, 1);
+}
+
+static void make_record(const struct stepper *t, const char *what, const char *name, double *ms,
+                        size_t n, double tokens, struct cld_bench_record *r)
+{
+    cld_bench_step_record(t->b, what, name, ms, n, tokens, r);
+    r->device_bytes = cld_queue_peak_bytes(t->w.q);
+    snprintf(r->variant, sizeof r->variant, "attention %s; products %s",
              t->w.drafter.attention.variant,
              cld_gemm_backend_name(t->w.q, t->w.drafter.gemm));
-    cld_bench_dim(&r, "batch_rows", cfg->train.batch_rows);
-    cld_bench_dim(&r, "micro_rows", cfg->train.micro_rows);
-    cld_bench_dim(&r, "max_length", cfg->data.max_length);
-    cld_bench_dim(&r, "anchors", cfg->train.anchors);
-    cld_bench_dim(&r, "block", d->block_size);
-    cld_bench_dim(&r, "layers", d->n_layers);
-    cld_bench_dim(&r, "hidden", d->hidden);
-    cld_bench_dim(&r, "vocab", d->vocab);
-    cld_bench_times(&r, ms, cfg->bench.repeats, 1);
+}
+
+static enum cld_status write_record(struct stepper *t, const char *name, double *ms, size_t n,
+                                    double tokens, struct cld_error *err)
+{
+    struct cld_bench_record r;
+    make_record(t, "step", name, ms, n, tokens, &r);
     return cld_bench_write(t->b->sink, &r, err);
+}
+
+/* The first step beside the others: the warm-up is to leave nothing to it. */
+static enum cld_status write_first(struct stepper *t, const char *kind, const double *ms,
+                                   struct cld_error *err)
+{
+    char name[48];
+    double median_ms = ms[t->b->cfg->bench.repeats / 2]; /* sorted by the record of all */
+    snprintf(name, sizeof name, "first step, %s", kind);
+    cld_info("%s: %.3f ms, %.2f times the median of later ones", name, t->first_ms,
+             median_ms > 0 ? t->first_ms / median_ms : 0);
+    return write_record(t, name, &t->first_ms, 1, 0, err);
 }
 
 /* First the step as training takes it, then once more with a wait after each part. */
@@ -123,10 +153,10 @@ static enum cld_status measure(const struct cld_bench *b, bool with_target, doub
 {
     struct stepper t;
     size_t n = b->cfg->bench.repeats;
+    const char *kind = with_target ? "target online" : "precomputed features";
     enum cld_status s = open_stepper(&t, b, with_target, false, err);
     if (s || (s = take_steps(&t, ms, part_ms, err)) ||
-        (s = write_record(&t, with_target ? "target online" : "precomputed features", ms, t.tokens,
-                          err)))
+        (s = write_record(&t, kind, ms, n, t.tokens, err)) || (s = write_first(&t, kind, ms, err)))
         goto done;
     t.step.split = true;
     if ((s = take_steps(&t, ms, part_ms, err)))
@@ -136,10 +166,29 @@ static enum cld_status measure(const struct cld_bench *b, bool with_target, doub
         char name[48];
         snprintf(name, sizeof name, "part: %s", cld_step_part_name((enum cld_step_part)p));
         if ((p == CLD_STEP_TARGET) == with_target)
-            s = write_record(&t, name, part_ms + p * n, 0, err);
+            s = write_record(&t, name, part_ms + p * n, n, 0, err);
     }
 done:
     close_stepper(&t);
+    return s;
+}
+
+enum cld_status cld_bench_one_worker(const struct cld_bench *b, struct cld_bench_record *r,
+                                     double *cpu_ms, struct cld_error *err)
+{
+    struct stepper t;
+    size_t n = b->cfg->bench.repeats;
+    double *ms = calloc(n, sizeof *ms), *part_ms = calloc(n, CLD_N_STEP_PARTS * sizeof *part_ms);
+    enum cld_status s = open_stepper(&t, b, b->cfg->bench.target, false, err);
+    if (!s && (!ms || !part_ms))
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu times", n);
+    if (!s && !(s = take_steps(&t, ms, part_ms, err))) {
+        make_record(&t, "pipeline", "one worker, no threads", ms, n, t.tokens, r);
+        *cpu_ms = t.cpu_ms;
+    }
+    close_stepper(&t);
+    free(ms);
+    free(part_ms);
     return s;
 }
 

@@ -75,7 +75,9 @@ enum cld_status cld_bench_target(const struct cld_bench *b, struct cld_error *er
 {
     const int last[] = {(int)b->setup->target.n_layers - 1};
     struct cld_queue_options options = {
-        .name = "bench", .budget_bytes = cld_worker_budget_bytes(b->cfg, b->device)};
+        .name = "bench",
+        .budget_bytes = cld_worker_budget_bytes(b->cfg, b->device),
+        .programs = {.source = b->cfg->runtime.program, .modules = b->cfg->runtime.modules}};
     const struct {
         const char *name;
         const int *taps;

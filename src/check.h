@@ -65,6 +65,9 @@ struct cld_check_options {
     uint64_t seed;
     const char *device; /* as on the command line, for the commands that repeat failures; or NULL */
     FILE *out;          /* a line a case; NULL: failures only, to stderr */
+    struct cld_program_options programs;
+    struct cld_variants *list; /* not NULL: nothing is computed, variants are noted (queue.h) */
+    enum cld_family family;    /* AUTO: both */
 };
 /* Operations run beside each other, in up to eight threads with queues of their own: builds, waits
  * and references overlap. Lines come in the order of the table. */

@@ -236,8 +236,8 @@ static enum cld_status body(struct cld_check *c, void *arg, struct cld_error *er
     return cld_attention_backward(c->q, &a, &w->d_o->t, &w->d_q->t, &w->d_k->t, &w->d_v->t, err);
 }
 
-/* Storage of o in bf16 rounds delta = d_o * o too: 2^-9 of the terms of a difference. On tensor cores
- * weights and their gradients are rounded alike before they are summed up. */
+/* Storage of o in bf16 rounds delta = d_o * o too: 2^-9 of the terms of a difference. On tensor
+ * cores weights and their gradients are rounded alike before they are summed up. */
 static enum cld_status compare(struct cld_check *c, const struct work *w, double size,
                                struct cld_error *err)
 {

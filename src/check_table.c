@@ -62,6 +62,7 @@ struct task {
     enum cld_dtype storage;
     char *lines; /* what it prints to options->out */
     size_t n_bytes, n_passed, n_failed;
+    struct cld_variants list; /* what it asked for, where options->list is wanted */
     struct cld_error err;
     bool done;
 };
@@ -81,7 +82,10 @@ static void run_task(const struct crew *crew, struct task *t)
     const struct cld_check_options *o = crew->options;
     struct cld_error *err = &t->err;
     struct cld_check c = {.seed = o->seed, .storage = t->storage};
-    const struct cld_queue_options queue = {.name = "checks", .family = t->family};
+    const struct cld_queue_options queue = {.name = "checks",
+                                            .family = t->family,
+                                            .programs = o->programs,
+                                            .list = o->list ? &t->list : NULL};
     char *rerun = cld_format("cldraft check-kernels%s%s --op %s --seed %llu --precision %s",
                              o->device ? " --device " : "", o->device ? o->device : "",
                              t->op->name, (unsigned long long)o->seed,
@@ -125,7 +129,8 @@ static enum cld_status plan_tasks(struct crew *crew, struct cld_error *err)
     for (const struct cld_check_op *o = cld_check_ops; o->name; o++)
         for (enum cld_family f = CLD_FAMILY_CPU; f <= CLD_FAMILY_GPU; f++)
             for (enum cld_dtype storage = CLD_F32; storage <= CLD_BF16; storage++) {
-                if (!wanted(options, o) || options->skip[storage])
+                bool other = options->family && options->family != f;
+                if (!wanted(options, o) || options->skip[storage] || other)
                     continue;
                 if (crew->n_tasks == max_tasks)
                     return cld_fail(err, CLD_E_INTERNAL, "", "more than %d checks", max_tasks);
@@ -152,6 +157,9 @@ static enum cld_status collect(struct crew *crew, size_t *n_passed, size_t *n_fa
         }
         *n_passed += t->n_passed;
         *n_failed += t->n_failed;
+        for (size_t v = 0; v < t->list.n && !t->err.status; v++)
+            cld_variants_add(crew->options->list, t->list.at[v].file, t->list.at[v].options,
+                             &t->err);
         if (t->err.status) {
             *err = t->err;
             return err->status;
@@ -195,8 +203,10 @@ enum cld_status cld_check_device(const struct cld_device_info *device,
 done:
     for (size_t i = 0; i < n; i++)
         pthread_join(threads[i], NULL);
-    for (size_t i = 0; i < crew->n_tasks; i++)
+    for (size_t i = 0; i < crew->n_tasks; i++) {
+        cld_variants_free(&crew->tasks[i].list);
         free(crew->tasks[i].lines);
+    }
     pthread_cond_destroy(&crew->changed);
     pthread_mutex_destroy(&crew->lock);
     free(crew);

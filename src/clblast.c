@@ -65,7 +65,7 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
                         "%s: CLBlast was not built before the run began", q->name);
     if ((adds || !size.k) && !in_place && (s = cld_gemm_sum(q, g, 0, NULL, err)))
         return s;
-    if (!size.k)
+    if (!size.k || q->list)
         return CLD_OK;
     size_t n_scratch_bytes = scratch_bytes(q, g);
     double begun = cld_clock_ms();

@@ -11,4 +11,13 @@ static inline double cld_clock_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
+/* Milliseconds of all processors that the process has taken: on a CPU device, work of others on the
+ * machine does not count. */
+static inline double cld_cpu_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
 #endif

@@ -24,6 +24,14 @@ enum cld_dtype cld_cmd_precision(const struct cld_args *a)
     return name && !strcmp(name, "bf16") ? CLD_BF16 : CLD_F32;
 }
 
+enum cld_family cld_cmd_family(const struct cld_args *a)
+{
+    const char *family = cld_args_value(a, "family");
+    if (!family)
+        return CLD_FAMILY_AUTO;
+    return strcmp(family, "cpu") ? CLD_FAMILY_GPU : CLD_FAMILY_CPU;
+}
+
 enum cld_attention_backend cld_cmd_attention(const struct cld_args *a)
 {
     const char *name = cld_args_value(a, "attention");

@@ -147,7 +147,8 @@ static void print_device(const struct cld_device_info *d, const struct findings 
     print_memory(d);
     printf("    limits      %zu compute units, work-groups of up to %zu\n", d->n_compute_units,
            d->max_group);
-    printf("    IL          %s\n", d->il_version[0] ? d->il_version : "none");
+    printf("    IL          %s; SPIR-V modules %s%s\n", d->il_version[0] ? d->il_version : "none",
+           cld_module_route(d) ? "as " : "not at all", cld_module_route(d) ? cld_module_route(d) : "");
     print_extensions(d, all);
     print_quirks(d);
     printf("    kernels     %s family\n", d->class == CLD_CLASS_CPU ? "CPU" : "GPU");
@@ -231,8 +232,8 @@ static json_t *device_object(const struct cld_device_info *d)
         "max_group", (json_int_t)d->max_group, "compute_units", (json_int_t)d->n_compute_units,
         "extensions", extensions_of(d), "quirks", quirks_of(d));
     json_t *found =
-        json_pack("{s:s, s:o, s:o, s:{s:b, s:o}}", "kernels",
-                  d->class == CLD_CLASS_CPU ? "cpu" : "gpu", "gemm", text(f.gemm), "attention",
+        json_pack("{s:s, s:s?, s:o, s:o, s:{s:b, s:o}}", "kernels",
+                  d->class == CLD_CLASS_CPU ? "cpu" : "gpu", "modules", cld_module_route(d), "gemm", text(f.gemm), "attention",
                   text(f.attention), "probe", "passed", (int)f.passed, "why", text(f.why));
     if (what && (json_object_update(what, limits) || json_object_update(what, found))) {
         json_decref(what);

@@ -301,6 +301,39 @@ enum cld_status cld_config_resume_diff(const struct cld_config *old, const struc
     return s;
 }
 
+/* ---- several machines ---- */
+
+static bool is_shared(const struct cld_config_key *k)
+{
+    static const char *const own[] = {"devices", "memory", "log"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!strcmp(k->section, own[i]))
+            return false;
+    return k->type != CLD_KEY_PATH;
+}
+
+enum cld_status cld_config_shared_text(const struct cld_config *cfg, char **out,
+                                       struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n_bytes;
+    *out = NULL;
+    FILE *to = open_memstream(out, &n_bytes);
+    for (const struct cld_config_key *k = cld_config_keys; to && k->section && !s; k++) {
+        if (!is_shared(k))
+            continue;
+        fprintf(to, "%s.%s = ", k->section, k->name);
+        cld_config_value_print(cfg, k, to);
+        fputc('\n', to);
+    }
+    if (!to || fclose(to)) {
+        free(*out);
+        *out = NULL;
+        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for the configuration's text");
+    }
+    return s;
+}
+
 /* ---- small conversions ---- */
 
 int64_t cld_config_mask_id(const struct cld_config *cfg)

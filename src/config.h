@@ -21,6 +21,7 @@
 #include "dtype.h"
 #include "error.h"
 #include "log.h"
+#include "program_source.h"
 
 /* The order of the names in config_table.c is the order here (test_config checks it). */
 enum cld_template {
@@ -38,14 +39,14 @@ enum cld_schedule {
     CLD_SCHEDULE_WSD,
     CLD_SCHEDULE_CONSTANT
 };
-enum cld_program_source { CLD_PROGRAM_AUTO, CLD_PROGRAM_SOURCE };
 enum cld_bench_what {
     CLD_BENCH_GEMM,
     CLD_BENCH_ATTENTION,
     CLD_BENCH_LOSS,
     CLD_BENCH_ELEMENTWISE,
     CLD_BENCH_TARGET,
-    CLD_BENCH_STEP
+    CLD_BENCH_STEP,
+    CLD_BENCH_PIPELINE
 };
 
 /* Lists are owned by the configuration. */
@@ -73,7 +74,7 @@ struct cld_shape_list {
     struct cld_shape *v;
 };
 
-#define CLD_CONFIG_MAX_KEYS 96
+#define CLD_CONFIG_MAX_KEYS 112
 
 struct cld_config {
     struct {
@@ -149,6 +150,11 @@ struct cld_config {
         enum cld_program_source program;
         enum cld_dtype precision; /* CLD_F32 or CLD_BF16: storage of weights and activations */
         char *cache_dir; /* NULL: the user's cache directory; "off": none (cache.h) */
+        char *modules;   /* directory of SPIR-V modules; NULL: that of the build (modules.h) */
+        struct {         /* a module of the user's for an operation; NULL: none */
+            char *rmsnorm, *qknorm_rope, *swiglu, *add, *gather, *fill, *cross_entropy, *sum_squares,
+                *adamw;
+        } override;
     } runtime;
     struct {
         enum cld_log_level level;
@@ -174,6 +180,7 @@ struct cld_config {
         struct cld_shape_list shapes;
         struct cld_enum_list gemm;    /* enum cld_gemm_backend */
         struct cld_enum_list storage; /* CLD_F32, CLD_BF16; n == 0: runtime.precision */
+        bool target; /* pipelines have one */
         size_t repeats, warmup;
         double least_ms;
     } bench;
@@ -210,6 +217,11 @@ enum cld_status cld_config_text(const struct cld_config *cfg, char **out, struct
 /* May a run that began with `old` go on with `now`? CLD_E_USAGE names the first key that may not
  * change, with both values. */
 enum cld_status cld_config_resume_diff(const struct cld_config *old, const struct cld_config *now,
+                                       struct cld_error *err);
+
+/* What processes on several machines must have in common: every value but those of [devices],
+ * [memory], [log] and paths. *out is freed with free(). */
+enum cld_status cld_config_shared_text(const struct cld_config *cfg, char **out,
                                        struct cld_error *err);
 
 /* Where the value of "section.key" comes from: "default", "FILE:LINE" or "--set". Writes to `to`

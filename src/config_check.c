@@ -27,7 +27,7 @@ static unsigned needs_of(const struct cld_config *cfg, enum cld_config_use use)
     for (size_t i = 0; i < cfg->bench.what.n && use == CLD_CONFIG_BENCH; i++) {
         if (cfg->bench.what.v[i] != CLD_BENCH_GEMM)
             needs |= CLD_NEEDED_BENCH_MODEL;
-        if (cfg->bench.what.v[i] == CLD_BENCH_STEP)
+        if (cfg->bench.what.v[i] == CLD_BENCH_STEP || cfg->bench.what.v[i] == CLD_BENCH_PIPELINE)
             needs |= CLD_NEEDED_BENCH_STEP;
     }
     return needs;

@@ -78,11 +78,13 @@ static void strip_end(char *begin)
         begin[--n] = 0;
 }
 
-static bool is_name(const char *name)
+/* Letters, digits, _ and what is in `also`. */
+static bool is_name(const char *name, const char *also)
 {
     size_t n = strlen(name);
     for (size_t i = 0; i < n; i++)
-        if (!isalnum((unsigned char)name[i]) && name[i] != '_')
+        if (!isalnum((unsigned char)name[i]) && name[i] != '_' &&
+            !strchr(also, name[i]))
             return false;
     return n && n <= MAX_NAME_BYTES;
 }
@@ -140,7 +142,7 @@ static enum cld_status scan_section(struct scan *scan, char *line)
         return FAIL(scan, "put the comment on a line of its own",
                     "text behind the ']' of a section");
     *end = 0;
-    if (!is_name(line + 1))
+    if (!is_name(line + 1, ""))
         return FAIL(scan, "write [section], in lower-case letters", "'%.80s' is no section name",
                     line + 1);
     const struct cld_config_entry *first = find(scan->out, line + 1, "");
@@ -192,7 +194,7 @@ static enum cld_status scan_key(struct scan *scan, char *line)
         return FAIL(scan, "write key = value, [section] or # comment", "no '=' in '%.80s'", line);
     *equals = 0;
     strip_end(line);
-    if (!is_name(line))
+    if (!is_name(line, "."))
         return FAIL(scan, "write key = value", "'%.80s' is no key name", line);
     if (!scan->section)
         return FAIL(scan, "put it below a line such as [train]", "key '%s' before any section",

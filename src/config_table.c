@@ -29,6 +29,10 @@
 #define GENERATE (1u << CLD_CONFIG_GENERATE)
 #define MODEL CLD_NEEDED_BENCH_MODEL
 #define STEP  CLD_NEEDED_BENCH_STEP
+#define OVERRIDE(op)                                                                               \
+    {PATH(runtime, override.op), .word = "none", .default_text = "none", FREE,                     \
+     .help = "SPIR-V module of yours for the kernels of cl/" #op ".cl. It must pass the checks of " \
+             "the operation before it is used."}
 #define NAMES (const char *const[])
 
 /* Whole numbers up to here are exact in a double and in every JSON reader. */
@@ -198,8 +202,9 @@ const struct cld_config_key cld_config_keys[] = {
      FREE,
      .help = "Features that each target worker may have ready for the drafters, in host memory."},
 
-    {ENUM(runtime, program), .default_text = "auto", .names = NAMES{"auto", "source", NULL}, FREE,
-     .help = "What kernels are built from. auto chooses the best that the device takes."},
+    {ENUM(runtime, program), .default_text = "auto", .names = NAMES{"auto", "source", "spirv", NULL}, FREE,
+     .help = "What kernels are built from: OpenCL C, or SPIR-V modules made before (docs/spirv.md). auto "
+             "takes OpenCL C, and a module where that does not build; the log says so."},
     {ENUM(runtime, precision), .default_text = "bf16", .names = NAMES{"fp32", "bf16", NULL},
      .help = "Storage of weights and activations. Arithmetic, gradients and optimizer are fp32."},
     {PATH(runtime, cache_dir), .word = "auto", .default_text = "auto", FREE,
@@ -207,6 +212,18 @@ const struct cld_config_key cld_config_keys[] = {
              "that belongs to the user and that nobody else may write. auto: "
              "$XDG_CACHE_HOME/cldraft or ~/.cache/cldraft, and nowhere for drivers with the quirk "
              "dear-binary (PoCL). off: nowhere."},
+    {PATH(runtime, modules), .word = "auto", .default_text = "auto", FREE,
+     .help = "Directory of SPIR-V modules that 'cldraft spirv' made. auto: the directory spirv beside "
+             "the program, where a build puts them."},
+    OVERRIDE(rmsnorm),
+    OVERRIDE(qknorm_rope),
+    OVERRIDE(swiglu),
+    OVERRIDE(add),
+    OVERRIDE(gather),
+    OVERRIDE(fill),
+    OVERRIDE(cross_entropy),
+    OVERRIDE(sum_squares),
+    OVERRIDE(adamw),
 
     {ENUM(log, level), .default_text = "info",
      .names = NAMES{"debug", "info", "warning", "error", NULL}, FREE,
@@ -248,10 +265,12 @@ const struct cld_config_key cld_config_keys[] = {
     {REAL(generate, top_p), .default_text = "1", .min = 0, .max = 1, .above_min = true, FREE,
      .help = "It chooses among the likeliest tokens that together have this probability."},
 
-    {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 6,
-     .names = NAMES{"gemm", "attention", "loss", "elementwise", "target", "step", NULL}, FREE,
-     .help = "What to measure: operations by themselves, the target's forward pass, or whole "
-             "training steps. All but gemm have the shapes of the configured models and micro-batch."},
+    {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 7,
+     .names = NAMES{"gemm", "attention", "loss", "elementwise", "target", "step", "pipeline", NULL},
+     FREE,
+     .help = "What to measure: operations by themselves, the target's forward pass, whole training "
+             "steps of one worker, or steps of all workers of [devices] beside these. All but gemm "
+             "have the shapes of the configured models and micro-batch."},
     {SHAPES(bench, shapes), .default_text = "512x512x512,1024x1024x1024", .min = 1, .max = 1 << 20,
      .min_n = 1, .max_n = 32, FREE,
      .help = "MxNxK of the matrix products that gemm measures: C of M rows and N columns, sums over "
@@ -265,6 +284,9 @@ const struct cld_config_key cld_config_keys[] = {
      .names = NAMES{"fp32", "bf16", NULL}, FREE,
      .help = "Storage in which operations are measured. runtime: that of runtime.precision, which "
              "whole steps always have."},
+    {BOOL(bench, target), .default_text = "yes", FREE,
+     .help = "Whether pipeline measures steps with the target at work. no: features are made up "
+             "once, and nobody is named in devices.targets."},
     {SIZE(bench, repeats), .default_text = "5", .min = 1, .max = 10000, FREE,
      .help = "Measured runs; the median is reported."},
     {SIZE(bench, warmup), .default_text = "1", .min = 1, .max = 10000, FREE,

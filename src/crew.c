@@ -41,10 +41,7 @@ static enum cld_status add(struct cld_crew *c, size_t i, const char *role, const
     m->options.no_drafter = is_target;
     m->options.reads = is_target && c->reads;
     m->options.given_features = !is_target && c->n_targets;
-    if (!is_target && c->n_drafters > 1) {
-        m->options.shard = index;
-        m->options.n_shards = c->n_drafters;
-    }
+    m->options.in_turns = c->n_targets > 0;
     return cld_devices_pick(devices, spec, &m->device, err);
 }
 
@@ -100,10 +97,22 @@ enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,
             s = cld_fail(err, CLD_E_DEVICE, "use one worker, or another platform",
                          "device %zu (%s) cannot be used by several threads", c->at[i].device.index,
                          c->at[i].device.platform);
+    if (!s)
+        cld_crew_share(c, 0, c->n_drafters, 0);
     c->own_budgets = limits->n > 1;
     for (size_t i = 0; i < c->n_targets + c->n_drafters && limits->n; i++)
         c->at[i].options.budget_bytes = budget_of(c, i, cfg);
     return s;
+}
+
+void cld_crew_share(struct cld_crew *c, size_t first, size_t n_drafters, size_t n_remote)
+{
+    for (size_t d = 0; d < c->n_drafters; d++) {
+        struct cld_worker_options *o = &c->at[c->n_targets + d].options;
+        o->shard = first + d;
+        o->n_shards = n_drafters;
+        o->n_remote = n_remote;
+    }
 }
 
 void cld_crew_free(struct cld_crew *c)

@@ -37,6 +37,10 @@ enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,
                               const struct cld_devices *devices, struct cld_error *err);
 void cld_crew_free(struct cld_crew *c);
 
+/* Before _plan, where drafters of other machines take part: those here are [first, first + their
+ * number) of n_drafters, of which n_remote are elsewhere. */
+void cld_crew_share(struct cld_crew *c, size_t first, size_t n_drafters, size_t n_remote);
+
 /* Plans every worker for this configuration and checks each against its budget and, where several
  * share a device, their sum against the device's: CLD_E_MEMORY with the numbers. With `to` each
  * plan and each device's sum is printed, also those that do not fit. */

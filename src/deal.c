@@ -10,9 +10,10 @@ struct cld_deal {
     const struct cld_config *cfg;
     const struct cld_batch_rules *rules;
     const struct cld_drafter_limits *limits;
+    const struct cld_machines *machines;
     struct cld_feature_store *store; /* NULL: none */
-    size_t n_drafters, n_users, first;
-    size_t n_items; /* dealt so far */
+    size_t n_users, first;
+    size_t n_items; /* dealt so far to drafters here */
     struct cld_job *oldest, *newest;
 };
 
@@ -119,7 +120,8 @@ static enum cld_status fill_step(struct cld_deal *d, struct cld_job *j, struct c
     enum cld_status s = CLD_OK;
     const struct cld_document *fed = NULL;
     struct cld_document *docs = NULL;
-    size_t n_docs = 0, n_supervised = 0, part = d->cfg->train.batch_rows / d->n_drafters, at = 0;
+    size_t n_docs = 0, n_supervised = 0, n_drafters = d->machines->n_drafters;
+    size_t part = d->cfg->train.batch_rows / n_drafters, at = 0;
     double sum_weight = 0;
     if ((s = cld_feed_step(d->feed, j->step, &fed, &n_docs, err)))
         return s;
@@ -132,7 +134,7 @@ static enum cld_status fill_step(struct cld_deal *d, struct cld_job *j, struct c
     /* The whole global batch is normalised by one sum, known before its first micro-batch runs. */
     cld_batch_count(docs, n_docs, d->rules, &n_supervised, &sum_weight);
     j->inv_sum_weight = sum_weight > 0 ? 1 / sum_weight : 0;
-    for (size_t i = 0; i < d->n_drafters && !s; i++) {
+    for (size_t i = 0; i < n_drafters && !s; i++) {
         size_t end = at;
         while (end < n_docs && docs[end].tag < (i + 1) * part)
             end++;
@@ -203,8 +205,9 @@ bool cld_deal_evaluates(const struct cld_config *cfg, const struct cld_feed *f, 
 enum cld_status cld_deal_open(struct cld_feed *f, const struct cld_config *cfg,
                               const struct cld_batch_rules *rules,
                               const struct cld_drafter_limits *limits,
-                              struct cld_feature_store *store, size_t n_drafters, size_t n_users,
-                              size_t first, struct cld_deal **out, struct cld_error *err)
+                              struct cld_feature_store *store,
+                              const struct cld_machines *machines, size_t n_users, size_t first,
+                              struct cld_deal **out, struct cld_error *err)
 {
     struct cld_deal *d = *out = calloc(1, sizeof *d);
     if (!d)
@@ -215,7 +218,7 @@ enum cld_status cld_deal_open(struct cld_feed *f, const struct cld_config *cfg,
     d->rules = rules;
     d->limits = limits;
     d->store = store;
-    d->n_drafters = n_drafters;
+    d->machines = machines;
     d->n_users = n_users;
     d->first = first;
     return CLD_OK;
@@ -231,6 +234,43 @@ void cld_deal_close(struct cld_deal *d)
     }
     pthread_mutex_destroy(&d->lock);
     free(d);
+}
+
+static uint64_t stir(uint64_t mark, uint64_t with)
+{
+    return (mark ^ with) * 0x100000001b3u; /* FNV-1a's prime */
+}
+
+static uint64_t mark_of(const struct cld_job *j)
+{
+    uint64_t mark = j->n_items;
+    for (size_t i = 0; i < j->n_items; i++)
+        for (size_t k = 0; k < j->items[i].n_docs; k++) {
+            const struct cld_document *doc = &j->items[i].docs[k];
+            for (size_t t = 0; t < doc->n; t++)
+                mark = stir(mark, (uint64_t)(uint32_t)doc->ids[t] << 8 | doc->mask[t]);
+            for (size_t t = 0; t < doc->n_anchors; t++)
+                mark = stir(mark, (uint32_t)doc->anchors[t]);
+        }
+    return mark;
+}
+
+/* Leaves the items of drafters here, and numbers them after those that were dealt before. */
+static void keep_own(struct cld_deal *d, struct cld_job *j)
+{
+    size_t n = 0;
+    if (d->machines->link)
+        j->mark = mark_of(j);
+    for (size_t i = 0; i < j->n_items; i++) {
+        struct cld_item it = j->items[i];
+        it.drafter -= d->machines->first;
+        if (it.drafter >= d->machines->n_here) /* before the first one, too: it wraps */
+            continue;
+        it.number = d->n_items + n;
+        j->items[n++] = it;
+    }
+    j->n_items = n;
+    d->n_items += n;
 }
 
 /* In the order of the items, whichever threads will make them. */
@@ -259,7 +299,8 @@ static enum cld_status lay_out(struct cld_deal *d, struct cld_job **out, struct 
     if (!j)
         return no_memory(err);
     enum cld_status s =
-        evaluates ? fill_heldout(d->feed, d->cfg, d->rules, d->limits, d->n_drafters, j, err)
+        evaluates ? fill_heldout(d->feed, d->cfg, d->rules, d->limits,
+                                 d->machines->n_drafters, j, err)
                   : fill_step(d, j, err);
     if (s) {
         cld_job_free(j);
@@ -267,13 +308,11 @@ static enum cld_status lay_out(struct cld_deal *d, struct cld_job **out, struct 
     }
     if (!evaluates)
         finish(j, 0);
-    for (size_t i = 0; i < j->n_items; i++)
-        j->items[i].number += d->n_items;
+    keep_own(d, j);
     if (d->store && (s = claim_rows(d->store, j, err))) {
         cld_job_free(j);
         return s;
     }
-    d->n_items += j->n_items;
     j->n_left = d->n_users;
     if (d->newest)
         d->newest->next = j;

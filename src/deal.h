@@ -4,7 +4,9 @@
  * configuration says, whatever happens on devices. The rows of a step are split in equal contiguous
  * parts among the drafters, and each part is cut into micro-batches that fit the plan.
  * Micro-batches are numbered through all jobs, those of a job in turns: the first of each drafter,
- * the second of each, ... Held-out micro-batches go to the drafters in turns.
+ * the second of each, ... Held-out micro-batches go to the drafters in turns. Where drafters are on
+ * several machines, all of them deal the same; each keeps the micro-batches of its own drafters and
+ * numbers these.
  *
  * Thread: any. Each thread that works through the jobs is one of the deal's n_users; a job is laid
  * out by whoever asks for it first and freed when all users are past it. */
@@ -14,6 +16,7 @@
 #include "drafter.h"
 #include "feature_store.h"
 #include "feed.h"
+#include "machines.h"
 
 enum cld_job_kind { CLD_JOB_STEP, CLD_JOB_EVALUATE };
 
@@ -27,6 +30,7 @@ struct cld_job {
     enum cld_job_kind kind;
     size_t step;           /* that it is (from 0), or that were done when it is an evaluation */
     double inv_sum_weight; /* 1 / sum of the loss weights of all its documents; 0: no weight */
+    uint64_t mark;         /* of its tokens and anchors: equal on all machines, if rows are */
     struct cld_item *items;
     size_t n_items;
     /* of deal.c */
@@ -50,12 +54,14 @@ bool cld_deal_evaluates(const struct cld_config *cfg, const struct cld_feed *f, 
 struct cld_deal;
 
 /* Jobs from step `first` on. Everything given must outlive the deal; nobody else may use the feed.
- * Rows are claimed in `store` (NULL: none) as their micro-batches are laid out. */
+ * An item's `drafter` counts those of this machine. Rows are claimed in `store` (NULL: none) as
+ * their micro-batches are laid out. */
 enum cld_status cld_deal_open(struct cld_feed *f, const struct cld_config *cfg,
                               const struct cld_batch_rules *rules,
                               const struct cld_drafter_limits *limits,
-                              struct cld_feature_store *store, size_t n_drafters, size_t n_users,
-                              size_t first, struct cld_deal **out, struct cld_error *err);
+                              struct cld_feature_store *store,
+                              const struct cld_machines *machines, size_t n_users, size_t first,
+                              struct cld_deal **out, struct cld_error *err);
 void cld_deal_close(struct cld_deal *d); /* NULL-safe; all users are gone */
 
 /* The job after `done` (NULL: the first), which this user gives back. NULL: there are no more. */

@@ -111,6 +111,10 @@ struct cld_drafter {
     size_t n_kept; /* tokens whose keys and values are there (limits.n_kept); the caller's to set */
     struct cld_extents extents;
     uint64_t tiles_expected[3]; /* since the last reset: forward, dQ, dK/dV */
+    /* Set by who wants to know how far a backward pass is, on its thread: kernels up to those that
+     * make the first n_done buckets of gradients (cld_drafter_bucket) are enqueued. NULL: nobody. */
+    enum cld_status (*on_bucket)(void *arg, size_t n_done, struct cld_error *err);
+    void *on_bucket_arg;
 };
 
 /* Declares every tensor in `plan` and writes the lists. Needs a queue only to choose kernels; makes
@@ -145,6 +149,10 @@ static inline struct cld_tensor cld_param_part(const struct cld_tensor *arena,
 /* Elements [*first, *first + n) of the arenas are shard i of n_shards; returns n. Shards are whole
  * runs of 64 elements; the last ones may be short or empty. */
 size_t cld_drafter_shard(const struct cld_drafter *d, size_t i, size_t n_shards, size_t *first);
+/* A backward pass completes gradients in this order: matrices of the last layer, ..., of layer 0, fc,
+ * all vectors. Elements [*first, *first + n) of the arenas are bucket i of them; returns n. */
+size_t cld_drafter_n_buckets(const struct cld_drafter *d);
+size_t cld_drafter_bucket(const struct cld_drafter *d, size_t i, size_t *first);
 /* NULL where the head is used as it lies. */
 static inline const struct cld_tensor *cld_drafter_head_turned(const struct cld_drafter *d)
 {

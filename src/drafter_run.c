@@ -244,6 +244,31 @@ enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *
     return CLD_OK;
 }
 
+size_t cld_drafter_n_buckets(const struct cld_drafter *d)
+{
+    return d->config.n_layers + 2;
+}
+
+size_t cld_drafter_bucket(const struct cld_drafter *d, size_t i, size_t *first)
+{
+    size_t n_layers = d->config.n_layers, layers_at = d->layers[0].wq->at;
+    if (i > n_layers) {
+        *first = d->n_decay;
+        return d->n_elems - d->n_decay;
+    }
+    if (i == n_layers) {
+        *first = 0;
+        return layers_at;
+    }
+    *first = d->layers[n_layers - 1 - i].wq->at;
+    return (i ? d->layers[n_layers - i].wq->at : d->n_decay) - *first;
+}
+
+static enum cld_status tell_bucket(struct cld_drafter *d, size_t n_done, struct cld_error *err)
+{
+    return d->on_bucket ? d->on_bucket(d->on_bucket_arg, n_done, err) : CLD_OK;
+}
+
 enum cld_status cld_drafter_backward(struct cld_drafter *d, const struct cld_batch *b,
                                      struct cld_error *err)
 {
@@ -264,12 +289,14 @@ enum cld_status cld_drafter_backward(struct cld_drafter *d, const struct cld_bat
         if (d->options.recompute &&
             (s = cld_graph_run(&d->forward, l->fwd_first, l->fwd_n - 1, &run, err)))
             return s;
-        if ((s = cld_graph_run(&d->backward, l->back_first, l->back_n, &run, err)))
+        if ((s = cld_graph_run(&d->backward, l->back_first, l->back_n, &run, err)) ||
+            (s = tell_bucket(d, d->config.n_layers - i, err)))
             return s;
     }
     size_t done = d->layers[0].back_first + d->layers[0].back_n;
     d->grads_are_old = false;
-    return cld_graph_run(&d->backward, done, d->backward.n - done, &run, err);
+    s = cld_graph_run(&d->backward, done, d->backward.n - done, &run, err);
+    return s ? s : tell_bucket(d, cld_drafter_n_buckets(d), err);
 }
 
 enum cld_status cld_drafter_check_tiles(struct cld_drafter *d, struct cld_error *err)

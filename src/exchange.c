@@ -4,93 +4,505 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "tensor_io.h"
 
-enum cld_status cld_exchange_open(struct cld_exchange *x, struct cld_sync *sync, size_t n,
+/* Elements [first, first + n) of the arenas. */
+struct range {
+    size_t first, n;
+};
+
+/* A drafter of this process. Its thread changes it; others read n_gradients and n_weights under the
+ * lock, and the staging area when these say that something is there. */
+struct cld_exchange_member {
+    struct cld_exchange *x;
+    struct cld_worker *w;
+    size_t d, at;            /* among those here, among all */
+    struct cld_mark *final;  /* [n_buckets] where kernels of a bucket end */
+    struct cld_mark *out;    /* [n_buckets] where its way to the host ends */
+    struct cld_mark in;      /* where the last copy to the device ends */
+    struct cld_mark added;   /* where the last addition ends */
+    size_t *next;            /* [n_drafters] the bucket to be taken next from each */
+    size_t n_begun;          /* buckets of this step that are on their way */
+    size_t n_rounds, n_weight_rounds; /* exchanges done of either kind */
+    size_t n_posted, n_sent; /* messages to other machines; the second under the lock */
+    size_t n_gradients, n_weights; /* buckets in the staging area, ever; under the lock */
+    struct cld_exchange_times times;
+};
+
+static size_t n_drafters(const struct cld_exchange *x)
+{
+    return x->machines->n_drafters;
+}
+
+static bool is_here(const struct cld_exchange *x, size_t j)
+{
+    return j - x->machines->first < x->machines->n_here;
+}
+
+static struct cld_exchange_member *member_of(const struct cld_exchange *x, size_t j)
+{
+    return &x->members[j - x->machines->first];
+}
+
+enum cld_status cld_exchange_open(struct cld_exchange *x, struct cld_sync *sync,
+                                  const struct cld_machines *machines, size_t n_buckets,
                                   struct cld_error *err)
 {
+    size_t n = machines->n_drafters, n_here = machines->n_here;
     memset(x, 0, sizeof *x);
     x->sync = sync;
-    x->n = n;
-    x->workers = calloc(n, sizeof *x->workers);
+    x->machines = machines;
+    x->n_buckets = n_buckets;
+    x->members = calloc(n_here, sizeof *x->members);
     x->squares = calloc(n, sizeof *x->squares);
-    if (x->workers && x->squares)
-        return CLD_OK;
-    return cld_fail(err, CLD_E_MEMORY, "", "no host memory for an exchange of %zu drafters", n);
+    x->n_gradients = calloc(n_here * n * n_buckets, sizeof *x->n_gradients);
+    x->n_weights = calloc(n * n_buckets, sizeof *x->n_weights);
+    bool ok = x->members && x->squares && x->n_gradients && x->n_weights;
+    for (size_t d = 0; d < n_here && ok; d++) {
+        struct cld_exchange_member *m = &x->members[d];
+        m->x = x;
+        m->d = d;
+        m->at = machines->first + d;
+        m->final = calloc(n_buckets, sizeof *m->final);
+        m->out = calloc(n_buckets, sizeof *m->out);
+        m->next = calloc(n, sizeof *m->next);
+        ok = m->final && m->out && m->next;
+    }
+    if (!ok)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for an exchange of %zu drafters", n);
+    if (machines->link && (n * n + n) * n_buckets + 3 * n > cld_link_n_tags(machines->link))
+        return cld_fail(err, CLD_E_USAGE, "take fewer drafters",
+                        "%zu drafters and %zu buckets need more message tags than there are", n,
+                        n_buckets);
+    return CLD_OK;
 }
 
 void cld_exchange_close(struct cld_exchange *x)
 {
-    free(x->workers);
+    for (size_t d = 0; x->members && d < x->machines->n_here; d++) {
+        free(x->members[d].final);
+        free(x->members[d].out);
+        free(x->members[d].next);
+    }
+    free(x->members);
     free(x->squares);
+    free(x->n_gradients);
+    free(x->n_weights);
     memset(x, 0, sizeof *x);
 }
 
 void cld_exchange_join(struct cld_exchange *x, size_t d, struct cld_worker *w)
 {
     pthread_mutex_lock(&x->sync->lock);
-    x->workers[d] = w;
+    x->members[d].w = w;
     pthread_mutex_unlock(&x->sync->lock);
+}
+
+void cld_exchange_part(struct cld_exchange *x, size_t d)
+{
+    struct cld_exchange_member *m = &x->members[d];
+    for (size_t b = 0; b < x->n_buckets; b++) {
+        cld_mark_drop(&m->final[b]);
+        cld_mark_drop(&m->out[b]);
+    }
+    cld_mark_drop(&m->in);
+    cld_mark_drop(&m->added);
 }
 
 enum cld_status cld_exchange_meet(struct cld_exchange *x, struct cld_error *err)
 {
-    return x->n > 1 ? cld_gate_pass(x->sync, &x->gate, x->n, err) : CLD_OK;
+    return x->machines->n_here > 1
+               ? cld_gate_pass(x->sync, &x->gate, x->machines->n_here, err)
+               : CLD_OK;
 }
 
-/* A staging area, outside of the phases in which it is written by its owner. */
-static const float *staging_of(const struct cld_exchange *x, size_t d)
+struct cld_exchange_times cld_exchange_times(const struct cld_exchange *x, size_t d)
 {
-    return x->workers[d]->staging;
+    return x->members[d].times;
 }
 
-enum cld_status cld_exchange_weights(struct cld_exchange *x, size_t d, struct cld_error *err)
+/* --- parts of arenas -------------------------------------------------------------------------- */
+
+static struct range bucket_of(const struct cld_exchange_member *m, size_t b)
+{
+    struct range r;
+    r.n = cld_drafter_bucket(&m->w->drafter, b, &r.first);
+    return r;
+}
+
+static struct range shard_of(const struct cld_exchange_member *m, size_t j)
+{
+    struct range r;
+    r.n = cld_drafter_shard(&m->w->drafter, j, n_drafters(m->x), &r.first);
+    return r;
+}
+
+/* What is in both; n = 0: nothing. */
+static struct range both(struct range a, struct range b)
+{
+    size_t first = cld_max(a.first, b.first), end = cld_min(a.first + a.n, b.first + b.n);
+    return (struct range){first, end > first ? end - first : 0};
+}
+
+/* The part of bucket b that is in the shard of drafter j. */
+static struct range part_of(const struct cld_exchange_member *m, size_t b, size_t j)
+{
+    return both(bucket_of(m, b), shard_of(m, j));
+}
+
+/* --- messages between machines ---------------------------------------------------------------- */
+
+static size_t gradient_tag(const struct cld_exchange *x, size_t owner, size_t j, size_t b)
+{
+    return (owner * n_drafters(x) + j) * x->n_buckets + b;
+}
+
+static size_t weights_tag(const struct cld_exchange *x, size_t owner, size_t b)
+{
+    return gradient_tag(x, n_drafters(x), 0, 0) + owner * x->n_buckets + b;
+}
+
+static size_t image_tag(const struct cld_exchange *x, size_t owner, size_t which)
+{
+    return weights_tag(x, n_drafters(x), 0) + 3 * owner + which;
+}
+
+static size_t *arrivals_of(const struct cld_exchange_member *m, size_t j, size_t b)
+{
+    const struct cld_exchange *x = m->x;
+    return &x->n_gradients[(m->d * n_drafters(x) + j) * x->n_buckets + b];
+}
+
+static float *inbox_of(const struct cld_exchange_member *m, size_t j)
+{
+    const struct cld_machines *all = m->x->machines;
+    size_t place = j < all->first ? j : j - all->n_here;
+    return m->w->inbox + place * m->w->drafter.shard_n;
+}
+
+static enum cld_status send_to(struct cld_exchange_member *m, size_t rank, size_t tag,
+                               const void *from, size_t n_bytes, struct cld_error *err)
+{
+    m->n_posted++;
+    return cld_link_send(m->x->machines->link, rank, tag, from, n_bytes, &m->n_sent, err);
+}
+
+/* The staging area is free of messages. */
+static enum cld_status wait_sent(struct cld_exchange_member *m, struct cld_error *err)
+{
+    return m->x->machines->link
+               ? cld_link_wait(m->x->machines->link, &m->n_sent, m->n_posted, err)
+               : CLD_OK;
+}
+
+/* Gradients of this shard from other machines may come. */
+static enum cld_status receive_gradients(struct cld_exchange_member *m, struct cld_error *err)
+{
+    struct cld_exchange *x = m->x;
+    enum cld_status s = CLD_OK;
+    for (size_t j = 0; j < n_drafters(x); j++)
+        for (size_t b = 0; b < x->n_buckets && !is_here(x, j) && !s; b++) {
+            struct range r = part_of(m, b, m->at);
+            if (r.n)
+                s = cld_link_receive(x->machines->link, x->machines->rank_of[j],
+                                     gradient_tag(x, m->at, j, b),
+                                     inbox_of(m, j) + (r.first - m->w->drafter.shard_first),
+                                     r.n * sizeof(float), arrivals_of(m, j, b), err);
+        }
+    return s;
+}
+
+static enum cld_status send_gradients(struct cld_exchange_member *m, size_t b,
+                                      struct cld_error *err)
+{
+    struct cld_exchange *x = m->x;
+    enum cld_status s = CLD_OK;
+    for (size_t j = 0; j < n_drafters(x) && !s; j++) {
+        struct range r = part_of(m, b, j);
+        if (!is_here(x, j) && r.n)
+            s = send_to(m, x->machines->rank_of[j], gradient_tag(x, j, m->at, b),
+                        m->w->staging + r.first, r.n * sizeof(float), err);
+    }
+    return s;
+}
+
+static size_t weight_bytes(const struct cld_exchange_member *m)
+{
+    return cld_dtype_bytes(m->w->drafter.weights.type);
+}
+
+/* Weights in a staging area lie as in their arena. */
+static char *weights_at(const struct cld_exchange_member *m, size_t element)
+{
+    return (char *)m->w->staging + element * weight_bytes(m);
+}
+
+/* Weights from other machines come once a process, to the staging area of its first drafter. */
+static enum cld_status receive_weights(struct cld_exchange_member *m, struct cld_error *err)
+{
+    struct cld_exchange *x = m->x;
+    enum cld_status s = CLD_OK;
+    for (size_t j = 0; j < n_drafters(x) && !m->d; j++)
+        for (size_t b = 0; b < x->n_buckets && !is_here(x, j) && !s; b++) {
+            struct range r = part_of(m, b, j);
+            if (r.n)
+                s = cld_link_receive(x->machines->link, x->machines->rank_of[j],
+                                     weights_tag(x, j, b), weights_at(m, r.first),
+                                     r.n * weight_bytes(m), &x->n_weights[j * x->n_buckets + b],
+                                     err);
+        }
+    return s;
+}
+
+static enum cld_status send_weights(struct cld_exchange_member *m, size_t b, struct cld_error *err)
+{
+    const struct cld_machines *all = m->x->machines;
+    struct range r = part_of(m, b, m->at);
+    enum cld_status s = CLD_OK;
+    for (size_t rank = 0; rank < cld_link_n(all->link) && r.n && !s; rank++)
+        if (rank != cld_link_rank(all->link))
+            s = send_to(m, rank, weights_tag(m->x, m->at, b), weights_at(m, r.first),
+                        r.n * weight_bytes(m), err);
+    return s;
+}
+
+/* --- taking what others have ------------------------------------------------------------------ */
+
+/* What is taken: gradients of this shard, or weights of another's. */
+enum cargo { GRADIENTS, WEIGHTS };
+
+/* The lock is held. Is bucket b of drafter j in host memory, in this round? */
+static bool is_ready(const struct cld_exchange_member *m, enum cargo cargo, size_t j, size_t b)
+{
+    const struct cld_exchange *x = m->x;
+    size_t round = cargo == GRADIENTS ? m->n_rounds : m->n_weight_rounds;
+    if (!is_here(x, j))
+        return (cargo == GRADIENTS ? *arrivals_of(m, j, b) : x->n_weights[j * x->n_buckets + b]) >
+               round;
+    const struct cld_exchange_member *other = member_of(x, j);
+    return (cargo == GRADIENTS ? other->n_gradients : other->n_weights) >
+           round * x->n_buckets + b;
+}
+
+/* *yes: it is ready; with `wait` it will be. */
+static enum cld_status look(const struct cld_exchange_member *m, enum cargo cargo, size_t j,
+                            size_t b, bool wait, bool *yes, struct cld_error *err)
+{
+    struct cld_sync *sync = m->x->sync;
+    pthread_mutex_lock(&sync->lock);
+    bool going = true;
+    while (!(*yes = is_ready(m, cargo, j, b)) && wait && going)
+        going = cld_sync_wait(sync);
+    pthread_mutex_unlock(&sync->lock);
+    return going || *yes ? CLD_OK : cld_sync_gave_up(err);
+}
+
+/* Begins to copy a part of what drafter j has to this device. */
+static enum cld_status copy_in(struct cld_exchange_member *m, enum cargo cargo, size_t j,
+                               struct range r, const struct cld_mark *after, struct cld_error *err)
+{
+    const struct cld_exchange *x = m->x;
+    const struct cld_drafter *own = &m->w->drafter;
+    if (cargo == WEIGHTS) {
+        const struct cld_exchange_member *from = is_here(x, j) ? member_of(x, j) : x->members;
+        return cld_transfer_write(own->weights.buf, r.first * weight_bytes(m),
+                                  weights_at(from, r.first), r.n * weight_bytes(m), after, &m->in,
+                                  err);
+    }
+    size_t at = r.first - own->shard_first;
+    const float *from = is_here(x, j) ? member_of(x, j)->w->staging + r.first : inbox_of(m, j) + at;
+    return cld_transfer_write(cld_worker_shard_place(m->w, j)->buf, at * sizeof(float), from,
+                              r.n * sizeof(float), after, &m->in, err);
+}
+
+/* Copies what drafter j has for this one, in order: as far as it is there, or all of it. */
+static enum cld_status take(struct cld_exchange_member *m, enum cargo cargo, size_t j, bool wait,
+                            const struct cld_mark *after, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    struct cld_worker *w = x->workers[d];
-    struct cld_drafter *own = &w->drafter;
-    size_t size = cld_dtype_bytes(own->weights.type), first;
-    if (x->n < 2)
-        return CLD_OK;
-    if ((s = cld_buf_read(own->weights.buf, own->shard_first * size, w->staging,
-                          own->shard_n * size, err)) ||
-        (s = cld_exchange_meet(x, err)))
-        return s;
-    for (size_t j = 0; j < x->n; j++) {
-        size_t n = cld_drafter_shard(own, j, x->n, &first);
-        if (j != d &&
-            (s = cld_buf_write(own->weights.buf, first * size, staging_of(x, j), n * size, err)))
+    for (; m->next[j] < m->x->n_buckets; m->next[j]++) {
+        struct range r = part_of(m, m->next[j], cargo == GRADIENTS ? m->at : j);
+        bool yes = false;
+        if (!r.n)
+            continue;
+        if ((s = look(m, cargo, j, m->next[j], wait, &yes, err)) || !yes ||
+            (s = copy_in(m, cargo, j, r, after, err)))
             return s;
     }
-    /* Staging areas are free again only when all have read them. */
-    return cld_exchange_meet(x, err);
+    return CLD_OK;
+}
+
+/* Has the gradient of drafter j a place that is free from the beginning? The first one has its own,
+ * where the sum begins; the others take turns (cld_worker_shard_place). */
+static bool has_place(const struct cld_exchange_member *m, size_t j)
+{
+    return j != m->at && (!j || j == (m->at == 1 ? 2 : 1));
+}
+
+/* --- gradients -------------------------------------------------------------------------------- */
+
+/* Bucket b is made by kernels that are enqueued: it goes to the host behind them, but for the part
+ * that is summed here. */
+static enum cld_status begin_bucket(struct cld_exchange_member *m, size_t b, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct cld_drafter *own = &m->w->drafter;
+    struct range r = bucket_of(m, b), mine = shard_of(m, m->at);
+    size_t mine_end = mine.first + mine.n;
+    const struct range parts[2] = {both(r, (struct range){0, mine.first}),
+                                   both(r, (struct range){mine_end, own->n_elems - mine_end})};
+    cld_mark_drop(&m->out[b]);
+    s = cld_mark_kernels(m->w->q, &m->final[b], err);
+    for (size_t i = 0; i < 2 && !s; i++)
+        if (parts[i].n)
+            s = cld_transfer_read(own->grads.buf, parts[i].first * sizeof(float),
+                                  m->w->staging + parts[i].first, parts[i].n * sizeof(float),
+                                  &m->final[b], &m->out[b], err);
+    return s;
+}
+
+static enum cld_status on_bucket(void *arg, size_t n_done, struct cld_error *err)
+{
+    struct cld_exchange_member *m = arg;
+    enum cld_status s = CLD_OK;
+    while (m->n_begun < n_done && !s)
+        s = begin_bucket(m, m->n_begun++, err);
+    return s;
+}
+
+enum cld_status cld_exchange_expect(struct cld_exchange *x, size_t d, struct cld_error *err)
+{
+    struct cld_exchange_member *m = &x->members[d];
+    if (n_drafters(x) < 2)
+        return CLD_OK;
+    m->n_begun = 0;
+    memset(m->next, 0, n_drafters(x) * sizeof *m->next);
+    m->w->drafter.on_bucket = on_bucket;
+    m->w->drafter.on_bucket_arg = m;
+    return receive_gradients(m, err);
+}
+
+static void publish(struct cld_exchange_member *m, size_t *n)
+{
+    pthread_mutex_lock(&m->x->sync->lock);
+    ++*n;
+    pthread_cond_broadcast(&m->x->sync->changed);
+    pthread_mutex_unlock(&m->x->sync->lock);
+}
+
+/* Buckets reach the host one after the other, and others are told; meanwhile what they have is
+ * taken as far as there is a place. Times from the first bucket's end, and from the last one's, go
+ * to *first_ms and *last_ms. */
+static enum cld_status pass_buckets(struct cld_exchange_member *m, double *first_ms,
+                                    double *last_ms, struct cld_error *err)
+{
+    struct cld_exchange *x = m->x;
+    enum cld_status s = CLD_OK;
+    for (size_t b = 0; b < x->n_buckets; b++) {
+        if ((s = cld_mark_wait(&m->final[b], err)))
+            return s;
+        *last_ms = cld_clock_ms();
+        if (!b)
+            *first_ms = *last_ms;
+        if ((s = cld_mark_wait(&m->out[b], err)) || (s = send_gradients(m, b, err)))
+            return s;
+        publish(m, &m->n_gradients);
+        for (size_t j = 0; j < n_drafters(x); j++)
+            if (has_place(m, j) && (s = take(m, GRADIENTS, j, false, NULL, err)))
+                return s;
+    }
+    return CLD_OK;
+}
+
+static enum cld_status sum_shard(struct cld_exchange_member *m, struct cld_error *err)
+{
+    struct cld_exchange *x = m->x;
+    enum cld_status s = CLD_OK;
+    double first_ms = 0, last_ms = 0;
+    m->w->drafter.on_bucket = NULL;
+    /* All that a pass has told of, or, if it had nothing to do, all. */
+    if ((s = on_bucket(m, x->n_buckets, err)) || (s = pass_buckets(m, &first_ms, &last_ms, err)))
+        return s;
+    for (size_t j = 0; j < n_drafters(x); j++) {
+        bool own = j == m->at;
+        const struct cld_mark *after = has_place(m, j) ? NULL : &m->added;
+        if ((!own && ((s = take(m, GRADIENTS, j, true, after, err)) ||
+                      (s = cld_kernels_after(m->w->q, &m->in, err)))) ||
+            (s = cld_worker_add_shard(m->w, j, own, err)) ||
+            (s = cld_mark_kernels(m->w->q, &m->added, err)))
+            return s;
+    }
+    if ((s = cld_mark_wait(&m->added, err)) || (s = wait_sent(m, err)))
+        return s;
+    m->n_rounds++;
+    double now_ms = cld_clock_ms();
+    m->times.whole_ms = now_ms - first_ms;
+    m->times.exposed_ms = now_ms - last_ms;
+    return CLD_OK;
 }
 
 /* Global sum of squares: each drafter's own, added in order. */
-static enum cld_status add_squares(struct cld_exchange *x, size_t d, double own, double *sum,
+static enum cld_status add_squares(struct cld_exchange_member *m, double own, double *sum,
                                    struct cld_error *err)
 {
-    x->squares[d] = own;
+    struct cld_exchange *x = m->x;
+    const struct cld_machines *all = x->machines;
+    x->squares[m->at] = own;
     enum cld_status s = cld_exchange_meet(x, err);
+    if (all->link) {
+        if (!s && !m->d)
+            s = cld_machines_gather(all, x->squares + all->first, sizeof *x->squares, x->squares,
+                                    err);
+        s = s ? s : cld_exchange_meet(x, err);
+    }
     if (s)
         return s; /* others may be on their way still */
     *sum = 0;
-    for (size_t j = 0; j < x->n; j++)
+    for (size_t j = 0; j < n_drafters(x); j++)
         *sum += x->squares[j];
     return CLD_OK;
 }
 
-static enum cld_status sum_shard(struct cld_exchange *x, size_t d, struct cld_error *err)
+/* --- weights ---------------------------------------------------------------------------------- */
+
+enum cld_status cld_exchange_weights(struct cld_exchange *x, size_t d, struct cld_error *err)
 {
+    struct cld_exchange_member *m = &x->members[d];
+    const struct cld_drafter *own = &m->w->drafter;
     enum cld_status s = CLD_OK;
-    struct cld_worker *w = x->workers[d];
-    struct cld_drafter *own = &w->drafter;
-    if ((s = cld_drafter_finish_grads(own, err)) ||
-        (s = cld_buf_read(own->grads.buf, 0, w->staging, cld_tensor_bytes(&own->grads), err)) ||
-        (s = cld_exchange_meet(x, err)))
+    if (n_drafters(x) < 2)
+        return CLD_OK;
+    double begun = cld_clock_ms();
+    memset(m->next, 0, n_drafters(x) * sizeof *m->next);
+    if ((s = receive_weights(m, err)) || (s = cld_mark_kernels(m->w->q, &m->added, err)))
         return s;
-    for (size_t j = 0; j < x->n && !s; j++)
-        s = cld_worker_add_shard(w, j, j == d ? NULL : staging_of(x, j) + own->shard_first, err);
+    for (size_t b = 0; b < x->n_buckets && !s; b++) {
+        struct range r = part_of(m, b, m->at);
+        cld_mark_drop(&m->out[b]);
+        if (r.n)
+            s = cld_transfer_read(own->weights.buf, r.first * weight_bytes(m),
+                                  weights_at(m, r.first), r.n * weight_bytes(m), &m->added,
+                                  &m->out[b], err);
+    }
+    for (size_t b = 0; b < x->n_buckets && !s; b++) {
+        if ((s = cld_mark_wait(&m->out[b], err)) || (s = send_weights(m, b, err)))
+            return s;
+        publish(m, &m->n_weights);
+        for (size_t j = 0; j < n_drafters(x) && !s; j++)
+            if (j != m->at)
+                s = take(m, WEIGHTS, j, false, &m->added, err);
+    }
+    for (size_t j = 0; j < n_drafters(x) && !s; j++)
+        if (j != m->at)
+            s = take(m, WEIGHTS, j, true, &m->added, err);
+    if (s || (s = cld_mark_wait(&m->in, err)) || (s = wait_sent(m, err)))
+        return s;
+    m->n_weight_rounds++;
+    /* Staging areas are free again only when all have read them. */
+    s = cld_exchange_meet(x, err);
+    m->times.whole_ms += cld_clock_ms() - begun;
+    m->times.exposed_ms += cld_clock_ms() - begun;
     return s;
 }
 
@@ -98,28 +510,57 @@ enum cld_status cld_exchange_optimize(struct cld_exchange *x, size_t d, double l
                                       size_t update, double *norm, bool *skipped,
                                       struct cld_error *err)
 {
+    struct cld_exchange_member *m = &x->members[d];
     enum cld_status s = CLD_OK;
-    struct cld_worker *w = x->workers[d];
     double squares = 0, sum = 0;
-    if ((x->n > 1 && (s = sum_shard(x, d, err))) || (s = cld_worker_squares(w, &squares, err)) ||
-        (s = add_squares(x, d, squares, &sum, err)))
+    if ((s = cld_drafter_finish_grads(&m->w->drafter, err)) ||
+        (n_drafters(x) > 1 && (s = sum_shard(m, err))) ||
+        (s = cld_worker_squares(m->w, &squares, err)) || (s = add_squares(m, squares, &sum, err)))
         return s;
     *norm = sqrt(sum);
     *skipped = !isfinite(*norm);
-    if ((s = cld_worker_update(w, *norm, learning_rate, update, err)) || *skipped)
+    if ((s = cld_worker_update(m->w, *norm, learning_rate, update, err)) || *skipped)
         return s;
     return cld_exchange_weights(x, d, err);
+}
+
+/* --- checkpoints ------------------------------------------------------------------------------ */
+
+/* On rank 0: shards of other machines come to the image. */
+static enum cld_status receive_images(struct cld_exchange_member *m, const struct cld_image *image,
+                                      struct cld_error *err)
+{
+    struct cld_exchange *x = m->x;
+    float *const arrays[3] = {image->master, image->m, image->v};
+    enum cld_status s = CLD_OK;
+    size_t n = 0;
+    pthread_mutex_lock(&x->sync->lock);
+    x->n_images = 0;
+    pthread_mutex_unlock(&x->sync->lock);
+    for (size_t j = 0; j < n_drafters(x); j++)
+        for (size_t i = 0; i < 3 && !is_here(x, j) && !s; i++, n++) {
+            struct range r = shard_of(m, j);
+            s = cld_link_receive(x->machines->link, x->machines->rank_of[j], image_tag(x, j, i),
+                                 arrays[i] + r.first, r.n * sizeof(float), &x->n_images, err);
+        }
+    return s || !n ? s : cld_link_wait(x->machines->link, &x->n_images, n, err);
 }
 
 enum cld_status cld_exchange_gather(struct cld_exchange *x, size_t d, const struct cld_image *image,
                                     struct cld_error *err)
 {
+    struct cld_exchange_member *m = &x->members[d];
+    const struct cld_drafter *own = &m->w->drafter;
+    const struct cld_tensor *const arrays[3] = {&own->master, &own->m, &own->v};
+    bool writes = !cld_link_rank(x->machines->link);
     enum cld_status s = CLD_OK;
-    const struct cld_drafter *own = &x->workers[d]->drafter;
-    size_t at = own->shard_first;
-    if ((s = cld_tensor_read(&own->master, 0, 1, image->master + at, err)) ||
-        (s = cld_tensor_read(&own->m, 0, 1, image->m + at, err)) ||
-        (s = cld_tensor_read(&own->v, 0, 1, image->v + at, err)))
-        return s;
-    return CLD_OK;
+    for (size_t i = 0; i < 3 && !s; i++) {
+        float *to = m->w->staging;
+        if (writes)
+            to = (i == 0 ? image->master : i == 1 ? image->m : image->v) + own->shard_first;
+        if (!(s = cld_tensor_read(arrays[i], 0, 1, to, err)) && !writes &&
+            !(s = send_to(m, 0, image_tag(x, m->at, i), to, own->shard_n * sizeof(float), err)))
+            s = wait_sent(m, err);
+    }
+    return s || !writes || d ? s : receive_images(m, image, err);
 }

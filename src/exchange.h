@@ -5,50 +5,76 @@
  * all gradients on its device, in the order 0, 1, ..., D - 1 whoever is ready first; the sums of
  * squares are added in that order too, on the host; it updates shard d of the weights, whose master
  * and moments only it has, and sends that shard to the others. Transfers go through host memory
- * pinned for each drafter's device (its staging area, one float a parameter). The bits do not
- * depend on timing.
+ * pinned for each drafter's device (its staging area, one float a parameter), and between machines
+ * from staging area to staging area. The bits depend neither on timing nor on who is where.
+ *
+ * Gradients travel in buckets (cld_drafter_bucket), beside the kernels: while the last backward
+ * pass of a step runs, each bucket goes to the host as soon as it is final, and from there to the
+ * device that sums it, where the first two foreign gradients have places of their own. What is left
+ * when the backward pass ends is what drafters wait for. Weights come back in the same buckets.
  *
  * With one drafter nothing is exchanged: the same calls are one optimizer step on one device.
  *
  * Thread: _open and _close on one thread, before and after the others; the rest on the drafters'
- * threads, which all make the same calls in the same order. */
+ * threads, which all make the same calls in the same order. d counts the drafters of this process. */
 #ifndef CLD_EXCHANGE_H
 #define CLD_EXCHANGE_H
 
 #include "drafter_file.h"
+#include "machines.h"
 #include "sync.h"
 #include "worker.h"
 
+/* Of the last optimizer step of a drafter. */
+struct cld_exchange_times {
+    double whole_ms;   /* while anything of it was under way */
+    double exposed_ms; /* of these, in which the device had nothing else to do */
+};
+
+struct cld_exchange_member;
 struct cld_exchange {
     struct cld_sync *sync;
     struct cld_gate gate;
-    size_t n; /* drafters */
-    struct cld_worker *
-        *workers;    /* [n] others' plans and staging areas are read, no queue is touched */
-    double *squares; /* [n] */
+    const struct cld_machines *machines;
+    size_t n_buckets;
+    struct cld_exchange_member *members; /* [n_here] others' staging areas are read, no queue is
+                                            touched */
+    double *squares;                     /* [n_drafters] */
+    /* Messages that came from drafters on other machines, ever; under the lock. */
+    size_t *n_gradients; /* [n_here, n_drafters, n_buckets] for the shard of one here */
+    size_t *n_weights;   /* [n_drafters, n_buckets] */
+    size_t n_images;
 };
 
-enum cld_status cld_exchange_open(struct cld_exchange *x, struct cld_sync *sync, size_t n,
+enum cld_status cld_exchange_open(struct cld_exchange *x, struct cld_sync *sync,
+                                  const struct cld_machines *machines, size_t n_buckets,
                                   struct cld_error *err);
 void cld_exchange_close(struct cld_exchange *x);
 
-/* Drafter d takes part; before the barrier that ends the warm-up. */
+/* Drafter d takes part, before the barrier that ends the warm-up; and no more, when all messages
+ * have ended and before its queue is closed. */
 void cld_exchange_join(struct cld_exchange *x, size_t d, struct cld_worker *w);
+void cld_exchange_part(struct cld_exchange *x, size_t d);
 
 /* All drafters get each shard of the weights from its owner. */
 enum cld_status cld_exchange_weights(struct cld_exchange *x, size_t d, struct cld_error *err);
+
+/* The next backward pass is the last one of this step: buckets may go as they become final. */
+enum cld_status cld_exchange_expect(struct cld_exchange *x, size_t d, struct cld_error *err);
 
 /* Global norm, clipping, AdamW, weights to all, gradients zeroed. A norm that is not finite changes
  * nothing anywhere and sets *skipped everywhere. */
 enum cld_status cld_exchange_optimize(struct cld_exchange *x, size_t d, double learning_rate,
                                       size_t update, double *norm, bool *skipped,
                                       struct cld_error *err);
+struct cld_exchange_times cld_exchange_times(const struct cld_exchange *x, size_t d);
 
-/* Drafter d's shard of what a checkpoint holds, into the image. */
+/* Drafter d's shard of what a checkpoint holds, into the image, which rank 0 has; its first drafter
+ * takes those from other machines, too. */
 enum cld_status cld_exchange_gather(struct cld_exchange *x, size_t d, const struct cld_image *image,
                                     struct cld_error *err);
 
-/* All drafters are here. */
+/* All drafters of this process are here. */
 enum cld_status cld_exchange_meet(struct cld_exchange *x, struct cld_error *err);
 
 #endif

@@ -190,6 +190,11 @@ enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, stru
     return s;
 }
 
+size_t cld_feed_n_train(const struct cld_feed *f)
+{
+    return f->train ? cld_dataset_n_rows(f->train) : 0;
+}
+
 size_t cld_feed_n_heldout(const struct cld_feed *f)
 {
     return f->n_buckets ? cld_dataset_n_rows(f->buckets[f->used].rows) : 0;

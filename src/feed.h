@@ -34,6 +34,8 @@ const char *cld_feed_tokenizer_hash(const struct cld_feed *f);
  * name or file, or the name of another. */
 enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, struct cld_error *err);
 
+size_t cld_feed_n_train(const struct cld_feed *f);
+
 /* Held-out sets by name: eval.buckets, or else data.heldout alone. The first is the one in use. */
 size_t cld_feed_n_buckets(const struct cld_feed *f);
 const char *cld_feed_bucket_name(const struct cld_feed *f, size_t i);

@@ -28,8 +28,8 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
     cld_row_options(q, o, COUNT(o), local, "", options);
     return CLD_RUN(
         q, (&(struct cld_kernel_spec){"cross_entropy.cl", "cross_entropy", options, local}), n, err,
-        CLD_MATRIX(logits), CLD_MATRIX(gradient), CLD_VECTOR(labels), CLD_VECTOR(weights), CLD_VECTOR(loss),
-        CLD_VECTOR(hit), CLD_U64(n), CLD_U64(logits->n_cols));
+        CLD_MATRIX(logits), CLD_MATRIX(gradient), CLD_VECTOR(labels), CLD_VECTOR(weights),
+        CLD_VECTOR(loss), CLD_VECTOR(hit), CLD_U64(n), CLD_U64(logits->n_cols));
 }
 
 enum cld_status cld_first_max(struct cld_queue *q, const struct cld_tensor *x,

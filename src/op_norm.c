@@ -7,10 +7,10 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* Runs of rows whose weight gradients are summed one by one: a constant of family and width, so that
- * the sum does not depend on how many groups the device runs. A GPU needs hundreds of groups to be
- * busy, but what they leave to add up is read and written once more: of wide rows fewer do, because
- * a group of them has more loads under way. */
+/* Runs of rows whose weight gradients are summed one by one: a constant of family and width, so
+ * that the sum does not depend on how many groups the device runs. A GPU needs hundreds of groups
+ * to be busy, but what they leave to add up is written and read again: fewer do where rows are
+ * wide, because a group then has more loads under way. */
 static size_t max_parts(const struct cld_queue *q, size_t n_cols)
 {
     if (cld_queue_class(q) == CLD_CLASS_CPU)
@@ -112,7 +112,8 @@ struct rope_work {
 };
 
 static struct rope_work rope_work(const struct cld_queue *q, const struct cld_operand *o, size_t n,
-                                  size_t n_rows, size_t n_heads, size_t half, bool norm, size_t most)
+                                  size_t n_rows, size_t n_heads, size_t half, bool norm,
+                                  size_t most)
 {
     struct rope_work w = {cld_row_local(q, SIZE_MAX, 64), cld_mul(n_rows, n_heads), ""};
     char extra[96];
@@ -163,8 +164,8 @@ enum cld_status cld_qknorm_rope_forward(struct cld_queue *q, const struct cld_te
         (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_forward", work.options,
                                    work.local}),
         work.n_pieces, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(positions), CLD_MATRIX(table),
-        CLD_MATRIX(y), CLD_MATRIX(rstd), CLD_U64(x->n_rows), CLD_I32(n_heads), CLD_I32(head_dim / 2),
-        CLD_U64(table->n_rows), CLD_FLOAT(eps));
+        CLD_MATRIX(y), CLD_MATRIX(rstd), CLD_U64(x->n_rows), CLD_I32(n_heads),
+        CLD_I32(head_dim / 2), CLD_U64(table->n_rows), CLD_FLOAT(eps));
 }
 
 enum cld_status cld_qknorm_rope_backward(struct cld_queue *q, const struct cld_tensor *x,

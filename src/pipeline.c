@@ -37,11 +37,26 @@ struct member {
     size_t index; /* among the targets, or among the drafters */
     pthread_t thread;
     struct cld_worker w;
-    const struct cld_job *job; /* done last */
+    const struct cld_job *job; /* done last, or, if `ahead`, to be done next; NULL: no more */
+    bool ahead;
+    size_t n_items;           /* micro-batches of the job for drafters here */
+    double inv_sum_weight;    /* of the job */
+    uint64_t mark;
+    struct cld_slot *fetched; /* of the ring, whose features are on their way */
+    struct cld_slot *unsent;  /* a target's: features are on their way there */
+    size_t unsent_number;
+    double unsent_ms;
     struct cld_step step;
     struct cld_step_result got;
     double data_ms, busy_ms; /* of this step; of all steps, waits left out */
     struct cld_worker_facts ready, end;
+};
+
+/* What a drafter did in a job, on any machine. */
+struct result {
+    struct cld_score score;
+    size_t n_tokens;
+    uint64_t mark; /* of the job */
 };
 
 struct cld_pipeline {
@@ -50,19 +65,22 @@ struct cld_pipeline {
     const struct cld_crew *crew;
     struct cld_board *board;
     struct cld_deal *deal;
+    const struct cld_machines *machines;
+    struct cld_sync own_sync, *sync; /* the link's, where there is one */
     struct cld_feature_store *store; /* NULL: none */
-    struct cld_sync sync;
     struct cld_ring ring;
     struct cld_exchange exchange;
     struct member *members; /* targets, then drafters */
     size_t n_members, n_started;
     double *waits_now, *waits_before; /* [n_members] */
+    struct result *results;           /* [drafters of all machines] */
     struct cld_ring_times times_before;
     size_t n_used; /* micro-batches of steps that drafters have used up */
     struct cld_image
         image; /* while a checkpoint of shards is written; drafters may outlast the call */
     /* under the lock */
     size_t n_ready, n_out, order_number, n_done;
+    bool all_out;
     struct order order;
     struct cld_error failure; /* of the worker that failed first */
 };
@@ -115,7 +133,8 @@ static enum cld_status get_ready(struct member *m, struct cld_error *err)
     struct cld_worker *w = &m->w;
     double begun = cld_clock_ms();
     if ((s = cld_worker_plan(w, p->cfg, p->setup, &m->who->device, &m->who->options, err)) ||
-        (s = cld_worker_check(w, err)) || (s = cld_worker_create(w, err)))
+        (s = cld_worker_check(w, err)) || (s = cld_worker_create(w, err)) ||
+        (w->given_features && !has_ring(p) && (s = cld_worker_make_up_features(w, err))))
         return s;
     note_state(m, CLD_WORKER_WARMING);
     if ((s = cld_worker_warm_up(w, err)))
@@ -132,10 +151,11 @@ static enum cld_status get_ready(struct member *m, struct cld_error *err)
     const struct cld_queue_counts *n = &m->ready.counts;
     const char *cache = cld_queue_cache_dir(w->q);
     cld_info(
-        "%s warmed up in %.1f s: %zu programs from source and %zu from the cache (%s) in %.1f s "
+        "%s warmed up in %.1f s: %zu programs from source, %zu from the cache (%s), %zu from SPIR-V "
+        "modules in %.1f s "
         "(%.1f s waiting for others' builds), %zu kernels",
         m->who->name, (cld_clock_ms() - begun) * 1e-3, n->n_builds, n->n_cached,
-        cache ? cache : w->no_cache, n->build_ms * 1e-3, n->build_wait_ms * 1e-3, n->n_kernels);
+        cache ? cache : w->no_cache, n->n_modules, n->build_ms * 1e-3, n->build_wait_ms * 1e-3, n->n_kernels);
     return CLD_OK;
 }
 
@@ -144,23 +164,53 @@ static enum cld_status ask_fault(const struct member *m, size_t number, struct c
     return cld_pipeline_fault ? cld_pipeline_fault(m->who->name, number, err) : CLD_OK;
 }
 
-/* Makes one micro-batch and its features in its slot of the ring. */
+/* Waits until the features that were made last are in their slot, and hands it over. */
+static enum cld_status put_item(struct member *m, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    double begun = cld_clock_ms();
+    if (!m->unsent)
+        return CLD_OK;
+    if ((s = cld_worker_features_moved(&m->w, err)))
+        return s;
+    cld_ring_put(&m->p->ring, m->unsent, m->unsent_number,
+                 m->unsent_ms + cld_clock_ms() - begun);
+    m->unsent = NULL;
+    return CLD_OK;
+}
+
+/* Makes one micro-batch and its features, which begin their way into its slot of the ring. Those
+ * made before arrive meanwhile, unless there is nothing to do until a drafter has used them. */
 static enum cld_status make_item(struct member *m, const struct cld_item *it, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_slot *slot = NULL;
     note_state(m, CLD_WORKER_NO_SLOT);
     if ((s = ask_fault(m, it->number, err)) ||
+        (!cld_ring_is_empty(&m->p->ring, it->number) && (s = put_item(m, err))) ||
         (s = cld_ring_empty(&m->p->ring, it->number, &slot, err)))
         return s;
     note_state(m, CLD_WORKER_COMPUTING);
     double begun = cld_clock_ms();
     if ((s = cld_batch_build(&slot->batch, it->docs, it->n_docs, &m->p->setup->rules, false,
                              err)) ||
-        (s = cld_features_fill(m->p->store, &m->p->sync, &m->w, it, &slot->batch, slot->features,
-                               err)))
+        (m->p->store ? (s = cld_features_fill(m->p->store, m->p->sync, &m->w, it, &slot->batch,
+                                               slot->features, err))
+                      : (s = cld_worker_features(&m->w, &slot->batch, err))))
         return s;
-    cld_ring_put(&m->p->ring, slot, it->number, cld_clock_ms() - begun);
+    double made = cld_clock_ms();
+    if (m->p->store) { /* rows come from the disk or go there, and are in the slot already */
+        cld_ring_put(&m->p->ring, slot, it->number, made - begun);
+        return CLD_OK;
+    }
+    if ((s = put_item(m, err)))
+        return s;
+    double sending = cld_clock_ms();
+    if ((s = cld_worker_send_features(&m->w, slot->batch.n_ctx, slot->features, err)))
+        return s;
+    m->unsent = slot;
+    m->unsent_number = it->number;
+    m->unsent_ms = made - begun + cld_clock_ms() - sending;
     return CLD_OK;
 }
 
@@ -173,38 +223,92 @@ static enum cld_status run_target(struct member *m, struct cld_error *err)
             if (it->number % m->p->crew->n_targets == m->index && (s = make_item(m, it, err)))
                 return s;
         }
+    if (!s)
+        s = put_item(m, err);
     note_state(m, CLD_WORKER_WAITING);
     return s;
 }
 
-/* One micro-batch of this drafter: from the ring, or laid out here for its own target. */
-static enum cld_status use_item(struct member *m, const struct cld_item *it, struct cld_error *err)
+/* The first micro-batch of this drafter among items [at, n) of its job; NULL: none. */
+static const struct cld_item *own_item(const struct member *m, size_t at)
+{
+    for (; m->job && at < m->job->n_items; at++)
+        if (m->job->items[at].drafter == m->index)
+            return &m->job->items[at];
+    return NULL;
+}
+
+/* Features of this micro-batch begin to come from the ring. */
+static enum cld_status fetch(struct member *m, size_t number, struct cld_error *err)
+{
+    struct cld_slot *slot = NULL;
+    enum cld_status s = cld_ring_full(&m->p->ring, m->index, number, &slot, err);
+    if (s || (s = cld_worker_fetch_features(&m->w, slot->batch.n_ctx, slot->features, err)))
+        return s;
+    m->fetched = slot;
+    return CLD_OK;
+}
+
+/* The same while this drafter has something else to do, if they are there already. */
+static enum cld_status fetch_ahead(struct member *m, const struct cld_item *next,
+                                   struct cld_error *err)
+{
+    if (!next || m->fetched || !cld_ring_is_full(&m->p->ring, next->number))
+        return CLD_OK;
+    return fetch(m, next->number, err);
+}
+
+static enum cld_status pass(struct member *m, const struct cld_batch *b, struct cld_error *err)
+{
+    return m->job->kind == CLD_JOB_STEP
+               ? cld_step_pass(&m->step, b, m->inv_sum_weight, &m->got, err)
+               : cld_evaluate_pass(&m->w, b, &m->got.score, err);
+}
+
+/* One micro-batch of this drafter, from the ring. `next` comes after it in the job. */
+static enum cld_status use_slot(struct member *m, const struct cld_item *it,
+                                const struct cld_item *next, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    struct cld_slot *slot = NULL;
-    const struct cld_batch *b = &m->step.batch;
+    note_state(m, CLD_WORKER_NO_FEATURES);
+    if (!m->fetched && (s = fetch(m, it->number, err)))
+        return s;
+    struct cld_slot *slot = m->fetched;
+    m->fetched = NULL;
+    note_state(m, CLD_WORKER_COMPUTING);
+    if ((s = cld_worker_take_features(&m->w, err)) || (s = fetch_ahead(m, next, err)) ||
+        (s = pass(m, &slot->batch, err)))
+        return s;
+    cld_ring_done(&m->p->ring, slot);
+    return fetch_ahead(m, next, err);
+}
+
+/* One micro-batch of this drafter: from the ring, or laid out here for its own target. */
+static enum cld_status use_item(struct member *m, const struct cld_item *it,
+                                const struct cld_item *next, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
     if ((s = ask_fault(m, it->number, err)))
         return s;
-    if (has_ring(m->p)) {
-        note_state(m, CLD_WORKER_NO_FEATURES);
-        if ((s = cld_ring_full(&m->p->ring, m->index, it->number, &slot, err)))
-            return s;
-        note_state(m, CLD_WORKER_COMPUTING);
-        if ((s = cld_worker_write_features(&m->w, slot->batch.n_ctx, slot->features, err)))
-            return s;
-        b = &slot->batch;
-    } else {
-        double begun = cld_clock_ms();
-        if ((s = cld_batch_build(&m->step.batch, it->docs, it->n_docs, &m->p->setup->rules, false,
-                                 err)))
-            return s;
-        m->data_ms += cld_clock_ms() - begun;
-    }
-    s = m->job->kind == CLD_JOB_STEP
-            ? cld_step_pass(&m->step, b, m->job->inv_sum_weight, &m->got, err)
-            : cld_evaluate_pass(&m->w, b, &m->got.score, err);
-    if (!s && slot)
-        cld_ring_done(&m->p->ring, slot);
+    if (!next && m->job->kind == CLD_JOB_STEP &&
+        (s = cld_exchange_expect(&m->p->exchange, m->index, err)))
+        return s;
+    if (has_ring(m->p))
+        return use_slot(m, it, next, err);
+    double begun = cld_clock_ms();
+    if ((s = cld_batch_build(&m->step.batch, it->docs, it->n_docs, &m->p->setup->rules, false,
+                             err)))
+        return s;
+    m->data_ms += cld_clock_ms() - begun;
+    return pass(m, &m->step.batch, err);
+}
+
+/* Goes on to the next job, once. */
+static enum cld_status next_job(struct member *m, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if (!m->ahead && !(s = cld_deal_next(m->p->deal, m->job, &m->job, err)))
+        m->ahead = true;
     return s;
 }
 
@@ -213,15 +317,27 @@ static enum cld_status use_job(struct member *m, enum cld_job_kind kind, struct 
 {
     double begun = cld_clock_ms();
     memset(&m->got, 0, sizeof m->got);
-    enum cld_status s = cld_deal_next(m->p->deal, m->job, &m->job, err);
+    enum cld_status s = next_job(m, err);
     if (s)
         return s;
+    m->ahead = false;
     if (!m->job || m->job->kind != kind)
         return cld_fail(err, CLD_E_INTERNAL, "", "the deal has another job than the one ordered");
+    m->n_items = m->job->n_items;
+    m->inv_sum_weight = m->job->inv_sum_weight;
+    m->mark = m->job->mark;
     m->data_ms = cld_clock_ms() - begun;
-    for (size_t i = 0; i < m->job->n_items && !s; i++)
-        if (m->job->items[i].drafter == m->index)
-            s = use_item(m, &m->job->items[i], err);
+    const struct cld_item *next, *it = own_item(m, 0);
+    /* Rows without anchors make no micro-batch; gradients of zero are exchanged all the same. */
+    if (!it && kind == CLD_JOB_STEP && (s = cld_exchange_expect(&m->p->exchange, m->index, err)))
+        return s;
+    for (; it && !s; it = next) {
+        next = own_item(m, (size_t)(it - m->job->items) + 1);
+        s = use_item(m, it, next, err);
+    }
+    /* Features for what comes next may come while gradients are exchanged. */
+    if (!s && has_ring(m->p) && !(s = next_job(m, err)))
+        s = fetch_ahead(m, own_item(m, 0), err);
     return s ? s : cld_drafter_check_tiles(&m->w.drafter, err);
 }
 
@@ -253,11 +369,13 @@ static enum cld_status set_weights(struct member *m, const struct order *o, stru
 static enum cld_status save(struct member *m, const struct order *o, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    if (o->image && ((s = cld_exchange_gather(&m->p->exchange, m->index, o->image, err)) ||
-                     (s = cld_exchange_meet(&m->p->exchange, err))))
+    if (cld_drafter_is_sharded(&m->w.drafter) &&
+        ((s = cld_exchange_gather(&m->p->exchange, m->index, o->image, err)) ||
+         (s = cld_exchange_meet(&m->p->exchange, err))))
         return s;
-    return m->index ? CLD_OK
-                    : cld_checkpoint_save(o->dir, &m->w.drafter, o->image, o->file, o->state,
+    return m->index || cld_link_rank(m->p->machines->link)
+               ? CLD_OK
+               : cld_checkpoint_save(o->dir, &m->w.drafter, o->image, o->file, o->state,
                                           o->keep, err);
 }
 
@@ -289,12 +407,12 @@ static enum cld_status run_drafter(struct member *m, struct cld_error *err)
 {
     struct cld_pipeline *p = m->p;
     for (size_t number = 1;; number++) {
-        pthread_mutex_lock(&p->sync.lock);
-        bool going = !p->sync.stopped;
+        pthread_mutex_lock(&p->sync->lock);
+        bool going = !p->sync->stopped;
         while (going && p->order_number < number)
-            going = cld_sync_wait(&p->sync);
+            going = cld_sync_wait(p->sync);
         struct order o = p->order;
-        pthread_mutex_unlock(&p->sync.lock);
+        pthread_mutex_unlock(&p->sync->lock);
         if (!going)
             return CLD_OK;
         note_state(m, o.kind == ORDER_SAVE ? CLD_WORKER_SAVING : CLD_WORKER_COMPUTING);
@@ -302,23 +420,23 @@ static enum cld_status run_drafter(struct member *m, struct cld_error *err)
         if (s)
             return s;
         note_state(m, CLD_WORKER_WAITING);
-        pthread_mutex_lock(&p->sync.lock);
+        pthread_mutex_lock(&p->sync->lock);
         p->n_done++;
-        pthread_cond_broadcast(&p->sync.changed);
-        pthread_mutex_unlock(&p->sync.lock);
+        pthread_cond_broadcast(&p->sync->changed);
+        pthread_mutex_unlock(&p->sync->lock);
     }
 }
 
 /* Reaches the barrier of the warm-up and waits for all. */
 static enum cld_status report_ready(struct cld_pipeline *p, struct cld_error *err)
 {
-    pthread_mutex_lock(&p->sync.lock);
+    pthread_mutex_lock(&p->sync->lock);
     p->n_ready++;
-    pthread_cond_broadcast(&p->sync.changed);
-    bool going = !p->sync.stopped;
+    pthread_cond_broadcast(&p->sync->changed);
+    bool going = !p->sync->stopped;
     while (going && p->n_ready < p->n_members)
-        going = cld_sync_wait(&p->sync);
-    pthread_mutex_unlock(&p->sync.lock);
+        going = cld_sync_wait(p->sync);
+    pthread_mutex_unlock(&p->sync->lock);
     return going ? CLD_OK : cld_sync_gave_up(err);
 }
 
@@ -326,26 +444,35 @@ static enum cld_status report_ready(struct cld_pipeline *p, struct cld_error *er
 static void report_failure(struct member *m, struct cld_error *err)
 {
     struct cld_pipeline *p = m->p;
-    pthread_mutex_lock(&p->sync.lock);
-    if (!p->sync.stopped && !p->failure.status) {
+    pthread_mutex_lock(&p->sync->lock);
+    if (!p->sync->stopped && !p->failure.status) {
         if (p->n_members > 1)
             cld_fail_prefix(err, "%s", m->who->name);
         p->failure = *err;
     }
-    p->sync.stopped = true;
-    pthread_cond_broadcast(&p->sync.changed);
-    pthread_mutex_unlock(&p->sync.lock);
+    bool first = p->failure.status && !p->sync->stopped;
+    p->sync->stopped = true;
+    pthread_cond_broadcast(&p->sync->changed);
+    pthread_mutex_unlock(&p->sync->lock);
+    if (first)
+        cld_link_blame(p->machines->link, err);
 }
 
-/* Others may still be reading pinned memory of this worker: all leave together. */
+/* Others may still be reading pinned memory of this worker, also on other machines: all leave
+ * together. */
 static void leave(struct cld_pipeline *p)
 {
-    pthread_mutex_lock(&p->sync.lock);
-    p->n_out++;
-    pthread_cond_broadcast(&p->sync.changed);
-    while (p->n_out < p->n_started)
-        pthread_cond_wait(&p->sync.changed, &p->sync.lock);
-    pthread_mutex_unlock(&p->sync.lock);
+    pthread_mutex_lock(&p->sync->lock);
+    bool last = ++p->n_out == p->n_started;
+    pthread_mutex_unlock(&p->sync->lock);
+    if (last)
+        cld_link_halt(p->machines->link);
+    pthread_mutex_lock(&p->sync->lock);
+    p->all_out |= last;
+    pthread_cond_broadcast(&p->sync->changed);
+    while (!p->all_out)
+        pthread_cond_wait(&p->sync->changed, &p->sync->lock);
+    pthread_mutex_unlock(&p->sync->lock);
 }
 
 static void *run_member(void *arg)
@@ -356,9 +483,15 @@ static void *run_member(void *arg)
     if (get_ready(m, &err) || report_ready(m->p, &err) ||
         (m->w.no_drafter ? run_target(m, &err) : run_drafter(m, &err)))
         report_failure(m, &err);
-    if (m->w.q)
+    if (m->w.q) {
+        /* Copies that are under way read memory of others, who may free it after this. */
+        struct cld_error ignored = CLD_ERROR_INIT;
+        cld_queue_finish(m->w.q, &ignored);
         note_facts(m, &m->end);
+    }
     leave(m->p);
+    if (m->w.q && !m->w.no_drafter)
+        cld_exchange_part(&m->p->exchange, m->index);
     cld_step_free(&m->step);
     cld_worker_close(&m->w);
     return NULL;
@@ -367,12 +500,12 @@ static void *run_member(void *arg)
 /* --- main --------------------------------------------------------------------------------------
  */
 
-/* The lock is held. What to return when the run has stopped. */
+/* What to return when the run has stopped, after which the record does not change. */
 static enum cld_status why_stopped(const struct cld_pipeline *p, struct cld_error *err)
 {
     if (p->failure.status)
         *err = p->failure;
-    else
+    else if (!cld_link_failure(p->machines->link, err))
         cld_sync_gave_up(err);
     return err->status;
 }
@@ -380,7 +513,7 @@ static enum cld_status why_stopped(const struct cld_pipeline *p, struct cld_erro
 static enum cld_status start(struct cld_pipeline *p, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    pthread_mutex_lock(&p->sync.lock);
+    pthread_mutex_lock(&p->sync->lock);
     for (size_t i = 0; i < p->n_members && !s; i++) {
         struct member *m = &p->members[i];
         m->p = p;
@@ -395,15 +528,14 @@ static enum cld_status start(struct cld_pipeline *p, struct cld_error *err)
     }
     bool going = !s;
     while (going && p->n_ready < p->n_members)
-        going = cld_sync_wait(&p->sync);
-    if (!s && !going)
-        s = why_stopped(p, err);
-    pthread_mutex_unlock(&p->sync.lock);
-    return s;
+        going = cld_sync_wait(p->sync);
+    pthread_mutex_unlock(&p->sync->lock);
+    return s || going ? s : why_stopped(p, err);
 }
 
 enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld_setup *setup,
-                                  const struct cld_crew *crew, struct cld_feed *feed,
+                                  const struct cld_crew *crew,
+                                  const struct cld_machines *machines, struct cld_feed *feed,
                                   struct cld_feature_store *store, struct cld_board *board,
                                   size_t first, struct cld_pipeline **out, struct cld_error *err)
 {
@@ -418,17 +550,20 @@ enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld
     p->board = board;
     p->store = store;
     p->n_members = n;
-    cld_sync_init(&p->sync);
+    p->machines = machines;
+    cld_sync_init(&p->own_sync);
+    p->sync = machines->link ? cld_link_sync(machines->link) : &p->own_sync;
     p->members = calloc(n, sizeof *p->members);
     p->waits_now = calloc(n, sizeof *p->waits_now);
     p->waits_before = calloc(n, sizeof *p->waits_before);
-    if (!p->members || !p->waits_now || !p->waits_before)
+    p->results = calloc(machines->n_drafters, sizeof *p->results);
+    if (!p->members || !p->waits_now || !p->waits_before || !p->results)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu workers", n);
-    if ((s = cld_ring_open(&p->ring, &p->sync, crew->n_targets, cfg->devices.ring_slots,
+    if ((s = cld_ring_open(&p->ring, p->sync, crew->n_targets, cfg->devices.ring_slots,
                            crew->n_drafters, err)) ||
-        (s = cld_exchange_open(&p->exchange, &p->sync, crew->n_drafters, err)) ||
-        (s = cld_deal_open(feed, cfg, &setup->rules, &crew->limits, store, crew->n_drafters, n,
-                           first, &p->deal, err)))
+        (s = cld_exchange_open(&p->exchange, p->sync, machines, setup->drafter.n_layers + 2, err)) ||
+        (s = cld_deal_open(feed, cfg, &setup->rules, &crew->limits, store, machines, n, first,
+                           &p->deal, err)))
         return s;
     return start(p, err);
 }
@@ -447,7 +582,7 @@ enum cld_status cld_pipeline_close(struct cld_pipeline *p, struct cld_worker_fac
     enum cld_status s = CLD_OK;
     if (!p)
         return CLD_OK;
-    cld_sync_stop(&p->sync);
+    cld_sync_stop(p->sync);
     for (size_t i = 0; i < p->n_started; i++)
         pthread_join(p->members[i].thread, NULL);
     for (size_t i = 0; i < p->n_started; i++) {
@@ -468,11 +603,12 @@ enum cld_status cld_pipeline_close(struct cld_pipeline *p, struct cld_worker_fac
     cld_deal_close(p->deal);
     cld_exchange_close(&p->exchange);
     cld_ring_close(&p->ring);
-    cld_sync_destroy(&p->sync);
+    cld_sync_destroy(&p->own_sync);
     free_image(p);
     free(p->members);
     free(p->waits_now);
     free(p->waits_before);
+    free(p->results);
     free(p);
     return s;
 }
@@ -486,17 +622,16 @@ const struct cld_worker_facts *cld_pipeline_facts(const struct cld_pipeline *p, 
 static enum cld_status give_order(struct cld_pipeline *p, const struct order *o,
                                   struct cld_error *err)
 {
-    pthread_mutex_lock(&p->sync.lock);
+    pthread_mutex_lock(&p->sync->lock);
     p->order = *o;
     p->order_number++;
     p->n_done = 0;
-    pthread_cond_broadcast(&p->sync.changed);
-    bool going = !p->sync.stopped;
+    pthread_cond_broadcast(&p->sync->changed);
+    bool going = !p->sync->stopped;
     while (going && p->n_done < p->crew->n_drafters)
-        going = cld_sync_wait(&p->sync);
-    enum cld_status s = going ? CLD_OK : why_stopped(p, err);
-    pthread_mutex_unlock(&p->sync.lock);
-    return s;
+        going = cld_sync_wait(p->sync);
+    pthread_mutex_unlock(&p->sync->lock);
+    return going ? CLD_OK : why_stopped(p, err);
 }
 
 enum cld_status cld_pipeline_begin(struct cld_pipeline *p, const char *resumed, const char *init,
@@ -511,8 +646,12 @@ static void measure_waits(struct cld_pipeline *p, struct cld_pipeline_waits *wai
 {
     size_t n_targets = p->crew->n_targets, n_drafters = p->crew->n_drafters;
     memset(waits, 0, sizeof *waits);
-    for (size_t d = 0; d < n_drafters; d++)
+    for (size_t d = 0; d < n_drafters; d++) {
+        struct cld_exchange_times t = cld_exchange_times(&p->exchange, d);
         waits->data_ms += drafter_of(p, d)->data_ms / (double)n_drafters;
+        waits->exchange_whole_ms += t.whole_ms / (double)n_drafters;
+        waits->exchange_ms += t.exposed_ms / (double)n_drafters;
+    }
     if (!has_ring(p))
         return;
     struct cld_ring_times t = cld_ring_times(&p->ring, p->waits_now, n_drafters);
@@ -528,22 +667,45 @@ static void measure_waits(struct cld_pipeline *p, struct cld_pipeline_waits *wai
     waits->each_ms = p->waits_now;
 }
 
-static void merge_result(struct cld_pipeline *p, struct cld_step_result *r)
+/* What drafters of all machines did, in their order: the same everywhere. */
+static enum cld_status gather_results(struct cld_pipeline *p, struct cld_score *score,
+                                      size_t *n_tokens, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct result *here = p->results + p->machines->first;
+    memset(score, 0, sizeof *score);
+    *n_tokens = 0;
+    for (size_t d = 0; d < p->crew->n_drafters; d++) {
+        const struct member *m = drafter_of(p, d);
+        here[d] = (struct result){m->got.score, m->got.n_tokens, m->mark};
+    }
+    if (p->machines->link &&
+        (s = cld_machines_gather(p->machines, here, sizeof *here, p->results, err)))
+        return s;
+    for (size_t j = 0; j < p->machines->n_drafters; j++) {
+        if (p->results[j].mark != p->results[0].mark)
+            return cld_fail(err, CLD_E_INPUT, "give all machines the same files",
+                            "machine %zu has other rows than machine 0 in this step",
+                            p->machines->rank_of[j]);
+        cld_score_merge(score, &p->results[j].score);
+        *n_tokens += p->results[j].n_tokens;
+    }
+    return CLD_OK;
+}
+
+static enum cld_status merge_result(struct cld_pipeline *p, struct cld_step_result *r,
+                                    struct cld_error *err)
 {
     size_t n = p->crew->n_drafters;
     *r = drafter_of(p, 0)->got;
-    for (size_t d = 1; d < n; d++) {
-        const struct cld_step_result *other = &drafter_of(p, d)->got;
-        cld_score_merge(&r->score, &other->score);
-        r->n_tokens += other->n_tokens;
-        for (int k = 0; k < CLD_N_STEP_PARTS; k++)
-            r->part_ms[k] += other->part_ms[k];
-    }
     for (size_t d = 0; d < n; d++)
-        for (int k = 0; k < CLD_N_STEP_PARTS; k++)
+        for (int k = 0; k < CLD_N_STEP_PARTS; k++) {
             drafter_of(p, d)->busy_ms += drafter_of(p, d)->got.part_ms[k];
+            r->part_ms[k] += d ? drafter_of(p, d)->got.part_ms[k] : 0;
+        }
     for (int k = 0; k < CLD_N_STEP_PARTS; k++)
         r->part_ms[k] /= (double)n;
+    return gather_results(p, &r->score, &r->n_tokens, err);
 }
 
 enum cld_status cld_pipeline_step(struct cld_pipeline *p, double learning_rate, size_t update,
@@ -552,11 +714,10 @@ enum cld_status cld_pipeline_step(struct cld_pipeline *p, double learning_rate, 
 {
     struct order o = {.kind = ORDER_STEP, .learning_rate = learning_rate, .update = update};
     enum cld_status s = give_order(p, &o, err);
-    if (s)
+    if (s || (s = merge_result(p, r, err)))
         return s;
-    merge_result(p, r);
     measure_waits(p, waits);
-    p->n_used += drafter_of(p, 0)->job->n_items;
+    p->n_used += drafter_of(p, 0)->n_items;
     return CLD_OK;
 }
 
@@ -564,11 +725,9 @@ enum cld_status cld_pipeline_evaluate(struct cld_pipeline *p, struct cld_score *
                                       struct cld_error *err)
 {
     struct order o = {.kind = ORDER_EVALUATE};
+    size_t n_tokens = 0;
     enum cld_status s = give_order(p, &o, err);
-    memset(score, 0, sizeof *score);
-    for (size_t d = 0; d < p->crew->n_drafters && !s; d++)
-        cld_score_merge(score, &drafter_of(p, d)->got.score);
-    return s;
+    return s ? s : gather_results(p, score, &n_tokens, err);
 }
 
 enum cld_status cld_pipeline_weights(struct cld_pipeline *p, void *to, struct cld_error *err)
@@ -586,7 +745,7 @@ enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,
     struct cld_image *image = &p->image;
     struct order o = {.kind = ORDER_SAVE, .dir = dir, .file = f, .state = st, .keep = keep};
     enum cld_status s = CLD_OK;
-    if (cld_drafter_is_sharded(d)) {
+    if (cld_drafter_is_sharded(d) && !cld_link_rank(p->machines->link)) {
         image->master = malloc(cld_mul(d->n_elems, sizeof(float)));
         image->m = malloc(cld_mul(d->n_elems, sizeof(float)));
         image->v = malloc(cld_mul(d->n_elems, sizeof(float)));

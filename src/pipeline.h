@@ -9,6 +9,9 @@
  * A worker that fails stops the run: the others give up at their next wait, every thread ends, and
  * the error of the one that failed first is what calls here return.
  *
+ * With drafters on several machines each has a pipeline, and all make the same calls in the same
+ * order (link.h, machines.h).
+ *
  * Thread: main only. */
 #ifndef CLD_PIPELINE_H
 #define CLD_PIPELINE_H
@@ -17,12 +20,13 @@
 #include "crew.h"
 #include "drafter_file.h"
 #include "feed.h"
+#include "machines.h"
 #include "step.h"
 #include "train_state.h"
 
 /* What is known of a worker that is warmed up, and at its end. Texts are the record's. */
 struct cld_worker_facts {
-    char name[32], attention[96], gemm[96], program[48];
+    char name[32], attention[96], gemm[96], program[64];
     struct cld_device_info device;
     enum cld_dtype storage;
     size_t planned_bytes, pinned_bytes, held_bytes, peak_bytes, budget_bytes;
@@ -36,7 +40,8 @@ struct cld_pipeline;
  * of features, NULL: none. Workers note on the board (NULL: none) what they do. *out is closed
  * whatever the result was. */
 enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld_setup *setup,
-                                  const struct cld_crew *crew, struct cld_feed *feed,
+                                  const struct cld_crew *crew,
+                                  const struct cld_machines *machines, struct cld_feed *feed,
                                   struct cld_feature_store *store, struct cld_board *board,
                                   size_t first, struct cld_pipeline **out, struct cld_error *err);
 
@@ -53,14 +58,17 @@ const struct cld_worker_facts *cld_pipeline_facts(const struct cld_pipeline *p, 
 enum cld_status cld_pipeline_begin(struct cld_pipeline *p, const char *resumed, const char *init,
                                    struct cld_error *err);
 
-/* One optimizer step. `update`: Adam's count. Scores are merged in the order of the drafters;
- * part_ms are means over them. Waits and work of the ring since the last step are in *waits. */
+/* One optimizer step. `update`: Adam's count. Scores are merged in the order of the drafters of all
+ * machines; part_ms are means over those here. Waits and work of the ring since the last step are in *waits. */
 struct cld_pipeline_waits {
     double data_ms;        /* laying out, a drafter (where it does that itself) */
     double slot_ms;        /* waiting for an empty slot, a target worker */
     double features_ms;    /* waiting for features, a drafter worker */
     const double *each_ms; /* [targets + drafters] of these, since the last step; the pipeline's */
     double ring_fill;      /* share of slots that are full now */
+    /* Of the exchange between drafters: what they waited for it, and how long it was under way,
+     * beside the backward pass too. Means over the drafters here. */
+    double exchange_ms, exchange_whole_ms;
 };
 enum cld_status cld_pipeline_step(struct cld_pipeline *p, double learning_rate, size_t update,
                                   struct cld_step_result *r, struct cld_pipeline_waits *waits,
@@ -74,7 +82,7 @@ enum cld_status cld_pipeline_evaluate(struct cld_pipeline *p, struct cld_score *
  * host memory. */
 enum cld_status cld_pipeline_weights(struct cld_pipeline *p, void *to, struct cld_error *err);
 
-/* Writes a checkpoint (checkpoint.h). */
+/* Writes a checkpoint (checkpoint.h), on rank 0; all machines call it. */
 enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,
                                   const struct cld_drafter_file *f,
                                   const struct cld_train_state *st, size_t keep,

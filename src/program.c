@@ -8,8 +8,8 @@
 
 #include "cl_error.h"
 #include "clock.h"
-#include "embedded.h"
 #include "file.h"
+#include "kernel_source.h"
 #include "log.h"
 #include "ptx.h"
 #include "signals.h"
@@ -28,57 +28,6 @@ void cld_build_unlock(void)
     pthread_mutex_unlock(&build_lock);
 }
 
-static const struct cld_embedded *find_embedded(const char *name, size_t n)
-{
-    for (const struct cld_embedded *e = cld_embedded_files; e->name; e++)
-        if (!strncmp(e->name, name, n) && !e->name[n])
-            return e;
-    return NULL;
-}
-
-/* Appends the text of `e` with its `#include "x.clh"` lines replaced by the files: drivers look for
- * includes in directories, and there are none at run time. #line keeps messages true. */
-static bool append_expanded(FILE *to, const struct cld_embedded *e, int depth)
-{
-    static const char directive[] = "#include \"";
-    size_t line = 1;
-    if (depth > 4)
-        return false;
-    for (const char *at = e->text; *at; line++) {
-        size_t n = strcspn(at, "\n");
-        if (!strncmp(at, directive, sizeof directive - 1)) {
-            const char *name = at + sizeof directive - 1;
-            const struct cld_embedded *inner = find_embedded(name, strcspn(name, "\"\n"));
-            if (!inner || !append_expanded(to, inner, depth + 1))
-                return false;
-            fprintf(to, "\n#line %zu\n", line + 1);
-        } else {
-            fwrite(at, 1, n, to);
-            fputc('\n', to);
-        }
-        at += n + (at[n] == '\n');
-    }
-    return true;
-}
-
-static enum cld_status load_source(const char *file, char **out, size_t *n_bytes,
-                                   struct cld_error *err)
-{
-    const struct cld_embedded *e = find_embedded(file, strlen(file));
-    *out = NULL;
-    if (!e)
-        return cld_fail(err, CLD_E_INTERNAL, "", "no kernel file '%s' in this binary", file);
-    FILE *f = open_memstream(out, n_bytes);
-    bool ok = f && append_expanded(f, e, 0);
-    if (f && fclose(f))
-        ok = false;
-    if (ok)
-        return CLD_OK;
-    free(*out);
-    *out = NULL;
-    return cld_fail(err, CLD_E_INTERNAL, "", "kernel file '%s': an include is missing", file);
-}
-
 static enum cld_status fail_build(struct cld_queue *q, cl_program p, int code, const char *key,
                                   struct cld_error *err)
 {
@@ -94,11 +43,10 @@ static enum cld_status fail_build(struct cld_queue *q, cl_program p, int code, c
     return err->status;
 }
 
-static enum cld_status compile(struct cld_queue *q, cl_program p, const char *options,
-                               const char *key, struct cld_error *err)
+enum cld_status cld_program_compile(struct cld_queue *q, cl_program p, const char *options,
+                                    const char *key, struct cld_error *err)
 {
     int code = clBuildProgram(p, 1, &q->id, options, NULL, NULL);
-    q->counts.n_builds++;
     return code == CL_SUCCESS ? CLD_OK : fail_build(q, p, code, key, err);
 }
 
@@ -111,7 +59,8 @@ static enum cld_status build_source(struct cld_queue *q, const char *source, siz
                                              &n_bytes, &code);
     if (code != CL_SUCCESS)
         return cld_cl_fail(err, code, "%s: cannot make a program of %s", q->name, key);
-    enum cld_status s = compile(q, p, options, key, err);
+    q->counts.n_builds++;
+    enum cld_status s = cld_program_compile(q, p, options, key, err);
     if (s)
         clReleaseProgram(p);
     else
@@ -148,7 +97,8 @@ static enum cld_status change_text(struct cld_queue *q, const struct cld_ptx_cha
         s = cld_cl_fail(err, code, "%s: the changed text of %s was refused", q->name, key);
         goto done;
     }
-    if ((s = compile(q, assembled, "", key, err)))
+    q->counts.n_builds++;
+    if ((s = cld_program_compile(q, assembled, "", key, err)))
         goto done;
     cld_debug("%s: %s: PTX %s, %s to %s, %zu instructions uncommented, %zu of %zu kernels capped at "
               "%u registers", q->name, key, report.version, report.from, report.to,
@@ -164,38 +114,82 @@ done:
     return s;
 }
 
-static enum cld_status build(struct cld_queue *q, const struct cld_kernel_spec *spec,
-                             const char *key, const char *options,
-                             const struct cld_ptx_change *change, cl_program *out,
-                             struct cld_error *err)
+static const char *override_of(const struct cld_queue *q, const char *file)
+{
+    const struct cld_program_options *o = &q->program_options;
+    for (size_t i = 0; i < o->n_overrides; i++)
+        if (!strcmp(o->overrides[i].file, file))
+            return o->overrides[i].path;
+    return NULL;
+}
+
+/* By way of the cache, which gets what is built here. */
+static enum cld_status build_or_load(struct cld_queue *q, const struct cld_kernel_spec *spec,
+                                     const char *source, size_t n_bytes, const char *key,
+                                     const char *options, const struct cld_ptx_change *change,
+                                     cl_program *out, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    char *source = NULL, cached[CLD_SHA256_HEX_BYTES];
-    size_t n_bytes = 0;
-    if ((s = load_source(spec->file, &source, &n_bytes, err)))
-        return s;
+    char cached[CLD_SHA256_HEX_BYTES];
     cld_program_key(q, source, key, cached);
-    double asked = cld_clock_ms();
-    cld_build_lock();
-    double begun = cld_clock_ms();
-    *out = cld_program_load(q, cached, options, spec->name, key);
-    bool loaded = *out != NULL;
-    q->counts.n_cached += loaded;
-    if (!loaded && !(s = build_source(q, source, n_bytes, key, options, out, err)) &&
+    if ((*out = cld_program_load(q, cached, options, spec->name, key))) {
+        q->counts.n_cached++;
+        cld_debug("%s: took from the cache %s", q->name, key);
+        return CLD_OK;
+    }
+    if (!(s = build_source(q, source, n_bytes, key, options, out, err)) &&
         !(change && (s = change_text(q, change, key, out, err))))
         cld_program_keep(q, cached, *out, key); /* before another thread wants the same */
     if (s && *out) {
         clReleaseProgram(*out);
         *out = NULL;
     }
+    return s;
+}
+
+/* From what the queue's options say. */
+static enum cld_status make_program(struct cld_queue *q, const struct cld_kernel_spec *spec,
+                                    const char *source, size_t n_bytes, const char *key,
+                                    const char *options, const struct cld_ptx_change *change,
+                                    cl_program *out, struct cld_error *err)
+{
+    enum cld_program_source from = q->program_options.source;
+    const char *override = override_of(q, spec->file);
+    struct cld_error other = CLD_ERROR_INIT;
+    if (override)
+        return cld_program_of_override(q, override, spec->name, out, err);
+    if (from == CLD_PROGRAM_SPIRV)
+        return cld_program_of_module(q, source, spec->file, options, spec->name, out, err);
+    enum cld_status s =
+        build_or_load(q, spec, source, n_bytes, key, options, change, out, err);
+    if (s != CLD_E_DEVICE || from != CLD_PROGRAM_AUTO || change ||
+        cld_program_of_module(q, source, spec->file, options, spec->name, out, &other))
+        return s;
+    cld_warn("%s: %s does not build from source; its SPIR-V module is used", q->name, key);
+    return CLD_OK;
+}
+
+static enum cld_status build(struct cld_queue *q, const struct cld_kernel_spec *spec,
+                             const char *key, const char *options,
+                             const struct cld_ptx_change *change, cl_program *out,
+                             struct cld_error *err)
+{
+    char *source = NULL;
+    size_t n_bytes = 0;
+    enum cld_status s = cld_kernel_source(spec->file, &source, &n_bytes, err);
+    if (s)
+        return s;
+    double asked = cld_clock_ms();
+    cld_build_lock();
+    double begun = cld_clock_ms();
+    s = make_program(q, spec, source, n_bytes, key, options, change, out, err);
     double ended = cld_clock_ms();
     cld_build_unlock();
     q->counts.build_ms += ended - begun;
     q->counts.build_wait_ms += begun - asked;
     if (!s)
-        cld_debug("%s: %s %s in %.0f ms (waited %.0f ms for the lock)", q->name,
-                  loaded ? "took from the cache" : "built from source", key, ended - begun,
-                  begun - asked);
+        cld_debug("%s: made %s in %.0f ms (waited %.0f ms for the lock)", q->name, key,
+                  ended - begun, begun - asked);
     free(source);
     return s;
 }
@@ -235,8 +229,8 @@ static enum cld_status get_program(struct cld_queue *q, const struct cld_kernel_
         s = cld_fail(err, CLD_E_MEMORY, "", "no memory to build %s", spec->file);
         goto done;
     }
-    if ((s = cld_signals_check(err)) ||
-        (s = build(q, spec, key, options, change, &p->program, err))) {
+    s = q->list ? cld_variants_add(q->list, spec->file, options, err) : cld_signals_check(err);
+    if (s || (!q->list && (s = build(q, spec, key, options, change, &p->program, err)))) {
         free(p);
         goto done;
     }
@@ -286,7 +280,8 @@ enum cld_status cld_kernel_get_ptx(struct cld_queue *q, const struct cld_kernel_
         s = cld_fail(err, CLD_E_MEMORY, "", "no memory for kernel %s", key);
         goto done;
     }
-    k->kernel = clCreateKernel(p->program, spec->name, &code);
+    if (!q->list)
+        k->kernel = clCreateKernel(p->program, spec->name, &code);
     if (code != CL_SUCCESS) {
         k->kernel = NULL;
         s = cld_cl_fail(err, code, "%s: no kernel %s in %s", q->name, spec->name, spec->file);
@@ -315,13 +310,15 @@ void cld_programs_free(struct cld_queue *q)
 {
     for (struct cld_kernel *k; (k = q->kernels);) {
         q->kernels = k->next;
-        clReleaseKernel(k->kernel);
+        if (k->kernel)
+            clReleaseKernel(k->kernel);
         free(k->key);
         free(k);
     }
     for (struct cld_program *p; (p = q->programs);) {
         q->programs = p->next;
-        clReleaseProgram(p->program);
+        if (p->program)
+            clReleaseProgram(p->program);
         free(p->key);
         free(p);
     }
@@ -391,7 +388,7 @@ enum cld_status cld_launch(struct cld_queue *q, struct cld_kernel *k, size_t n_g
     enum cld_status s = CLD_OK;
     cl_event event = NULL;
     cld_queue_check_owner(q, "cld_launch");
-    if (!n_groups)
+    if (!n_groups || q->list)
         return CLD_OK;
     for (size_t i = 0; i < n_args; i++)
         if ((s = set_arg(k, i, &args[i], err)))

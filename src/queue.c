@@ -43,6 +43,33 @@ static enum cld_status make_part(struct cld_queue *q, struct cld_error *err)
     return CLD_OK;
 }
 
+static enum cld_status make_queue(struct cld_queue *q, cl_command_queue_properties properties,
+                                  cl_command_queue *out, struct cld_error *err)
+{
+    int code = CL_SUCCESS;
+    /* The 1.2 entry point: every implementation has it. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    *out = clCreateCommandQueue(q->context, q->id, properties, &code);
+#pragma GCC diagnostic pop
+    return code == CL_SUCCESS
+               ? CLD_OK
+               : cld_cl_fail(err, code, "cannot make a command queue on %s", q->device.name);
+}
+
+/* Waits for all that was enqueued on any of them. */
+static int finish_all(struct cld_queue *q)
+{
+    const cl_command_queue all[] = {q->queue, q->to_host, q->to_device};
+    int code = CL_SUCCESS;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i]) {
+            int this_one = clFinish(all[i]);
+            code = code == CL_SUCCESS ? this_one : code;
+        }
+    return code;
+}
+
 enum cld_status cld_queue_open(const struct cld_device_info *device,
                                const struct cld_queue_options *options, struct cld_queue **out,
                                struct cld_error *err)
@@ -60,7 +87,11 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
     snprintf(q->name, sizeof q->name, "%s", options->name ? options->name : "main");
     q->budget_bytes = options->budget_bytes ? options->budget_bytes : device->global_bytes;
     q->profile = options->profile;
-    q->has_ptx = cld_device_is_nvidia(device) && !options->no_ptx;
+    q->program_options = options->programs;
+    q->list = options->list;
+    /* Kernels with inline PTX exist as source alone. */
+    q->has_ptx = cld_device_is_nvidia(device) && !options->no_ptx && !q->list &&
+                 options->programs.source != CLD_PROGRAM_SPIRV;
     q->owner = pthread_self();
     q->owner_name = cld_log_current_thread();
     if (device->n_parts > 1 && (s = make_part(q, err)))
@@ -72,16 +103,10 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
         s = cld_cl_fail(err, code, "cannot make a context on %s", device->name);
         goto done;
     }
-    /* The 1.2 entry point: every implementation has it. */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    q->queue = clCreateCommandQueue(q->context, q->id,
-                                    q->profile ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
-#pragma GCC diagnostic pop
-    if (code != CL_SUCCESS) {
-        s = cld_cl_fail(err, code, "cannot make a command queue on %s", device->name);
+    const cl_command_queue_properties timed = q->profile ? CL_QUEUE_PROFILING_ENABLE : 0;
+    if ((s = make_queue(q, timed, &q->queue, err)) || (s = make_queue(q, 0, &q->to_host, err)) ||
+        (s = make_queue(q, 0, &q->to_device, err)))
         goto done;
-    }
     if (options->cache_dir && !(q->cache_dir = cld_format("%s", options->cache_dir))) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no memory for a queue");
         goto done;
@@ -98,17 +123,19 @@ void cld_queue_close(struct cld_queue *q)
     if (!q)
         return;
     cld_queue_check_owner(q, "cld_queue_close");
-    if (q->queue)
-        clFinish(q->queue);
+    finish_all(q);
     cld_queue_times_reset(q);
     free(q->events);
     while (q->buffers)
         cld_buf_free(q->buffers);
     cld_programs_free(q);
     cld_cache_close(q->cache);
+    cld_modules_close(q->modules);
     free(q->cache_dir);
-    if (q->queue)
-        clReleaseCommandQueue(q->queue);
+    const cl_command_queue all[] = {q->queue, q->to_host, q->to_device};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i])
+            clReleaseCommandQueue(all[i]);
     if (q->context)
         clReleaseContext(q->context);
     if (q->is_part)
@@ -134,7 +161,7 @@ bool cld_queue_has_ptx(const struct cld_queue *q)
 enum cld_status cld_queue_finish(struct cld_queue *q, struct cld_error *err)
 {
     cld_queue_check_owner(q, "cld_queue_finish");
-    int code = clFinish(q->queue);
+    int code = finish_all(q);
     return code == CL_SUCCESS ? CLD_OK : cld_cl_fail(err, code, "%s: the device failed", q->name);
 }
 
@@ -156,11 +183,28 @@ struct cld_queue_counts cld_queue_counts(const struct cld_queue *q)
     return q->counts;
 }
 
-const char *cld_queue_program_origin(const struct cld_queue *q)
+const char *cld_queue_program_origin(struct cld_queue *q)
 {
-    if (!q->counts.n_cached)
-        return "source";
-    return q->counts.n_builds ? "source and cached binary" : "cached binary";
+    const char *parts[3];
+    char modules[40];
+    size_t n = 0;
+    snprintf(modules, sizeof modules, "SPIR-V modules (%s)", cld_module_route(&q->device));
+    if (q->counts.n_builds || !(q->counts.n_cached + q->counts.n_modules))
+        parts[n++] = "source";
+    if (q->counts.n_cached)
+        parts[n++] = "cached binary";
+    if (q->counts.n_modules)
+        parts[n++] = modules;
+    snprintf(q->origin, sizeof q->origin, "%s", parts[0]);
+    for (size_t i = 1; i < n; i++)
+        snprintf(q->origin + strlen(q->origin), sizeof q->origin - strlen(q->origin), " and %s",
+                 parts[i]);
+    return q->origin;
+}
+
+bool cld_queue_lists(const struct cld_queue *q)
+{
+    return q->list;
 }
 
 const char *cld_queue_cache_dir(const struct cld_queue *q)

@@ -1,5 +1,5 @@
 /* queue.h - one worker's OpenCL world: a context, an in-order queue, the kernels built for it and
- * the ledger of its buffers.
+ * the ledger of its buffers. (Two more queues of the context copy beside the kernels: transfer.h.)
  *
  * Thread: the thread that opens a queue owns it, and everything made from it (buffers, kernels),
  * and no other thread may touch them. Debug builds check each call and abort with both thread
@@ -13,6 +13,8 @@
 
 #include "device.h"
 #include "error.h"
+#include "program_source.h"
+#include "variants.h"
 
 struct cld_queue;
 struct cld_buf;
@@ -22,6 +24,20 @@ struct cld_kernel;
  * needs no GPU); AUTO takes the one of the device's class. */
 enum cld_family { CLD_FAMILY_AUTO, CLD_FAMILY_CPU, CLD_FAMILY_GPU };
 
+/* A module of the user's for all kernels of one file. */
+struct cld_override {
+    const char *file; /* "rmsnorm.cl" */
+    const char *path; /* "mine.spv" */
+};
+
+/* What a queue builds its kernels from. Borrowed for as long as the queue lives. */
+struct cld_program_options {
+    enum cld_program_source source;
+    const char *modules; /* directory of SPIR-V modules; NULL: that of the build (modules.h) */
+    const struct cld_override *overrides;
+    size_t n_overrides;
+};
+
 struct cld_queue_options {
     const char *name;    /* in messages: "drafter 0"; copied */
     enum cld_family family;
@@ -29,6 +45,9 @@ struct cld_queue_options {
     bool profile;        /* time every kernel by events (benchmarks: it costs launch time) */
     bool no_ptx;         /* keep off inline PTX, also where the device has it */
     const char *cache_dir; /* where built programs are kept (cache.h); NULL: nowhere */
+    struct cld_program_options programs;
+    /* Not NULL: nothing is built or launched; every variant that is asked for is noted here. */
+    struct cld_variants *list;
 };
 
 enum cld_status cld_queue_open(const struct cld_device_info *device,
@@ -61,6 +80,7 @@ void cld_queue_seal(struct cld_queue *q);
 struct cld_queue_counts {
     size_t n_builds;      /* programs compiled from source */
     size_t n_cached;      /* programs taken from the cache instead */
+    size_t n_modules;     /* programs made of SPIR-V modules instead */
     size_t n_kernels;     /* kernel objects made */
     size_t n_buffers;     /* buffers created */
     size_t n_launches;    /* kernels enqueued */
@@ -69,8 +89,13 @@ struct cld_queue_counts {
 };
 struct cld_queue_counts cld_queue_counts(const struct cld_queue *q);
 
-/* What the queue's programs came from so far: "source", "cached binary", or both. */
-const char *cld_queue_program_origin(const struct cld_queue *q);
+/* What the queue's programs came from so far: "source", "cached binary", "SPIR-V modules (bitcode)",
+ * or several of these. The text is the queue's and holds until the next call. */
+const char *cld_queue_program_origin(struct cld_queue *q);
+/* How SPIR-V gets to the device: "IL", "bitcode", "PTX"; NULL: not at all. */
+const char *cld_module_route(const struct cld_device_info *d);
+/* Only lists what it would build. */
+bool cld_queue_lists(const struct cld_queue *q);
 /* Where built programs are kept; NULL: nowhere. */
 const char *cld_queue_cache_dir(const struct cld_queue *q);
 

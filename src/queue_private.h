@@ -1,4 +1,4 @@
-/* queue_private.h - what queue.c, memory.c, program.c and clblast.c share; nobody else. */
+/* queue_private.h - what queue.c, memory.c, transfer.c, program.c and clblast.c share; nobody else. */
 #ifndef CLD_QUEUE_PRIVATE_H
 #define CLD_QUEUE_PRIVATE_H
 
@@ -7,6 +7,7 @@
 #include <CL/cl.h>
 
 #include "cache.h"
+#include "modules.h"
 #include "queue.h"
 
 struct cld_buf {
@@ -47,6 +48,7 @@ struct cld_queue {
     bool is_part;
     cl_context context;
     cl_command_queue queue;
+    cl_command_queue to_host, to_device; /* of copies beside the kernels (transfer.c) */
     pthread_t owner;
     const char *owner_name;
     bool sealed, profile, has_ptx;
@@ -55,6 +57,10 @@ struct cld_queue {
     size_t held_bytes, peak_bytes, budget_bytes;
     char *cache_dir; /* until it turns out to be unusable */
     struct cld_cache *cache; /* of cache_dir, from the first program on; NULL: none */
+    struct cld_program_options program_options;
+    struct cld_modules *modules; /* from the first program of one on */
+    struct cld_variants *list;
+    char origin[64];
     struct cld_program *programs;
     struct cld_kernel *kernels;
     struct cld_queue_counts counts;
@@ -74,6 +80,22 @@ void cld_build_lock(void);
 void cld_build_unlock(void);
 
 void cld_programs_free(struct cld_queue *q);
+
+/* Builds a program for the queue's device; CLD_E_DEVICE with the build log. `key` names it. */
+enum cld_status cld_program_compile(struct cld_queue *q, cl_program p, const char *options,
+                                    const char *key, struct cld_error *err);
+
+/* --- programs from SPIR-V modules (program_module.c), under the build lock -------------------- */
+
+/* The module of a variant, by the device's route, checked to hold the kernel. CLD_E_DEVICE,
+ * CLD_E_INPUT. */
+enum cld_status cld_program_of_module(struct cld_queue *q, const char *source, const char *file,
+                                      const char *options, const char *kernel, cl_program *out,
+                                      struct cld_error *err);
+
+/* The same of a module file of the user's. */
+enum cld_status cld_program_of_override(struct cld_queue *q, const char *path, const char *kernel,
+                                        cl_program *out, struct cld_error *err);
 
 /* --- programs from and to the cache on disk (program_cache.c), under the build lock ----------- */
 

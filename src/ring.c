@@ -46,6 +46,7 @@ enum cld_status cld_ring_empty(struct cld_ring *r, size_t number, struct cld_slo
     bool going = !r->sync->stopped;
     while (slot->full && going)
         going = cld_sync_wait(r->sync);
+    slot->filling = going;
     double waited = cld_clock_ms() - begun;
     r->times.target_wait_ms += waited;
     r->target_wait_ms[number % r->n_targets] += waited;
@@ -54,10 +55,29 @@ enum cld_status cld_ring_empty(struct cld_ring *r, size_t number, struct cld_slo
     return going ? CLD_OK : cld_sync_gave_up(err);
 }
 
+bool cld_ring_is_empty(struct cld_ring *r, size_t number)
+{
+    pthread_mutex_lock(&r->sync->lock);
+    const struct cld_slot *slot = slot_of(r, number);
+    bool yes = !slot->full && !slot->filling;
+    pthread_mutex_unlock(&r->sync->lock);
+    return yes;
+}
+
+bool cld_ring_is_full(struct cld_ring *r, size_t number)
+{
+    pthread_mutex_lock(&r->sync->lock);
+    const struct cld_slot *slot = slot_of(r, number);
+    bool yes = slot->full && slot->number == number;
+    pthread_mutex_unlock(&r->sync->lock);
+    return yes;
+}
+
 void cld_ring_put(struct cld_ring *r, struct cld_slot *slot, size_t number, double busy_ms)
 {
     pthread_mutex_lock(&r->sync->lock);
     slot->number = number;
+    slot->filling = false;
     slot->full = true;
     r->times.n_made++;
     r->times.n_full++;

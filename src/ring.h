@@ -26,7 +26,7 @@ struct cld_slot {
     void
         *features; /* [n_ctx, K*H] in the storage of the run; pinned memory of the target's queue */
     size_t number;
-    bool full;
+    bool filling, full; /* between _empty and _put; between _put and _done */
 };
 
 /* Waits and work since the run began; changed under the lock. */
@@ -51,12 +51,16 @@ void cld_ring_close(struct cld_ring *r); /* all threads are gone */
  * CLD_E_INTERRUPTED: the run stops. */
 enum cld_status cld_ring_empty(struct cld_ring *r, size_t number, struct cld_slot **out,
                                struct cld_error *err);
+/* Is it empty now? Not while the target is still filling it. */
+bool cld_ring_is_empty(struct cld_ring *r, size_t number);
 /* Target: the slot is ready. busy_ms: what making it took. */
 void cld_ring_put(struct cld_ring *r, struct cld_slot *slot, size_t number, double busy_ms);
 
 /* Drafter: waits until this number is there. */
 enum cld_status cld_ring_full(struct cld_ring *r, size_t drafter, size_t number,
                               struct cld_slot **out, struct cld_error *err);
+/* Is it there now? It stays so until the drafter is done with it. */
+bool cld_ring_is_full(struct cld_ring *r, size_t number);
 /* Drafter: the slot may be filled again. */
 void cld_ring_done(struct cld_ring *r, struct cld_slot *slot);
 

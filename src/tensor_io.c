@@ -19,7 +19,8 @@ static enum cld_status check(const struct cld_tensor *t, size_t first, size_t n,
         (t->type == CLD_F32 || t->type == CLD_BF16))
         return CLD_OK;
     return cld_fail(err, CLD_E_INTERNAL, "",
-                    "rows [%zu, +%zu) of '%s' [%zu, %zu] %s cannot be moved", first, n, t->name, t->n_rows, t->n_cols, cld_dtype_name(t->type));
+                    "rows [%zu, +%zu) of '%s' [%zu, %zu] %s cannot be moved", first, n, t->name,
+                    t->n_rows, t->n_cols, cld_dtype_name(t->type));
 }
 
 enum cld_status cld_tensor_write(const struct cld_tensor *t, size_t first, size_t n,

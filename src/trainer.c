@@ -32,6 +32,8 @@ struct trainer {
     struct cld_feature_store *store; /* NULL: features online */
     char features[300];              /* where they come from, for people */
     struct cld_devices *devices;
+    struct cld_link *link;        /* NULL: no other machine takes part */
+    struct cld_machines machines;
     struct cld_crew crew;
     struct cld_pipeline *pipeline;
     struct cld_run_decoder decoder; /* where crew.decodes */
@@ -58,6 +60,12 @@ struct step_result {
 static size_t n_workers(const struct trainer *t)
 {
     return t->crew.n_targets + t->crew.n_drafters;
+}
+
+/* One of several machines keeps the run's directory. */
+static bool writes(const struct trainer *t)
+{
+    return !cld_link_rank(t->link);
 }
 
 /* Facts of the first drafter, which stand for the run in metrics. */
@@ -147,7 +155,7 @@ static enum cld_status begin_state(struct trainer *t, const char *resume, struct
     t->saved_step = -1;
     t->state.seed = t->cfg->run.seed;
     if (resume &&
-        ((s = cld_checkpoint_find(resume, true, &t->resumed, err)) ||
+        ((s = cld_checkpoint_find(resume, writes(t), &t->resumed, err)) ||
          (s = cld_checkpoint_state(t->resumed, &t->state, err)) || (s = check_resumed(t, err)) ||
          (s = place_resumed(t, err))))
         return s;
@@ -191,8 +199,15 @@ static enum cld_status plan(struct trainer *t, struct cld_error *err)
     enum cld_status s = CLD_OK;
     if ((s = cld_devices_open(&t->devices, err)) ||
         (s = cld_crew_make(&t->crew, t->cfg, t->devices, err)) ||
-        (s = cld_crew_plan(&t->crew, t->cfg, &t->setup, NULL, err)))
+        (s = cld_machines_join(&t->machines, t->link, t->crew.n_drafters, t->cfg, err)))
         return s;
+    t->crew.decodes &= writes(t); /* one machine's result is enough */
+    cld_crew_share(&t->crew, t->machines.first, t->machines.n_drafters,
+                   cld_machines_n_remote(&t->machines));
+    if ((s = cld_crew_plan(&t->crew, t->cfg, &t->setup, NULL, err)))
+        return s;
+    if (t->link)
+        cld_info("%zu drafters on %zu machines", t->machines.n_drafters, cld_link_n(t->link));
     for (size_t i = 0; i < n_workers(t); i++) {
         const struct cld_crew_member *m = &t->crew.at[i];
         char part[48] = "";
@@ -240,6 +255,9 @@ static enum cld_status open_store(struct trainer *t, struct cld_error *err)
     cld_features_describe(cfg, t->features, sizeof t->features);
     if (cfg->features.mode == CLD_FEATURES_ONLINE)
         return CLD_OK;
+    if (t->link && cfg->features.mode == CLD_FEATURES_HYBRID)
+        return cld_fail(err, CLD_E_USAGE, "fill the store by a run of one process, then use offline",
+                        "features.mode = hybrid is for one process, not for several machines");
     if ((s = cld_feature_identity_make(cfg, &t->setup, cld_feed_tokenizer_hash(t->feed), &id,
                                        err)) ||
         (s = cld_feature_store_open(cfg, &id, &t->store, err)) ||
@@ -287,8 +305,9 @@ static enum cld_status start_decoder(struct trainer *t, struct cld_error *err)
 
 static enum cld_status start_workers(struct trainer *t, struct cld_error *err)
 {
-    enum cld_status s = cld_pipeline_open(t->cfg, &t->setup, &t->crew, t->feed, t->store, t->board,
-                                          (size_t)t->state.step, &t->pipeline, err);
+    enum cld_status s =
+        cld_pipeline_open(t->cfg, &t->setup, &t->crew, &t->machines, t->feed, t->store, t->board,
+                          (size_t)t->state.step, &t->pipeline, err);
     for (size_t i = 0; i < n_workers(t) && !s; i++) {
         const struct cld_worker_facts *f = cld_pipeline_facts(t->pipeline, i);
         cld_info(
@@ -300,36 +319,57 @@ static enum cld_status start_workers(struct trainer *t, struct cld_error *err)
     return s;
 }
 
-static enum cld_status begin(struct trainer *t, const char *resume, struct cld_error *err)
+/* What this run reads, and that it fits; nothing is written yet. */
+static enum cld_status prepare(struct trainer *t, const char *resume, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     int64_t mask_token = -1;
-    char *path = NULL;
-    if ((s = cld_run_dir_resolve(t->cfg->run.dir, &t->dir, err)))
+    if ((s = cld_feed_open(t->cfg, &t->feed, err)) ||
+        (s = cld_feed_mask_token(t->feed, &mask_token, err)) ||
+        (s = cld_setup_read(t->cfg, mask_token, &t->setup, err)) ||
+        (s = begin_state(t, resume, err)) || (s = find_init(t, err)) || (s = plan(t, err)) ||
+        (s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) ||
+        (s = open_store(t, err)))
         return s;
-    path = cld_format("%s/metrics.jsonl", t->dir);
-    t->checkpoints = cld_format("%s/checkpoints", t->dir);
-    if (!path || !t->checkpoints)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
-    else if (!(s = cld_feed_open(t->cfg, &t->feed, err)) &&
-             !(s = cld_feed_mask_token(t->feed, &mask_token, err)) &&
-             !(s = cld_setup_read(t->cfg, mask_token, &t->setup, err)) &&
-             !(s = begin_state(t, resume, err)) && !(s = find_init(t, err)) &&
-             !(s = plan(t, err)) &&
-             !(s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) &&
-             !(s = open_store(t, err)) && !(s = refuse_living(t, err)) &&
-             !(s = refuse_moving(t, err)) &&
-             !(s = cld_run_dir_begin(t->dir, t->cfg, t->goes_on, err)) &&
-             !(s = cld_ckptdir_rewind(t->checkpoints, t->goes_on ? t->state.step : -1,
-                                      t->state.best_step, err)) &&
-             !(s = cld_metrics_open(path, t->goes_on ? t->state.step : -1, &t->metrics, err)) &&
-             !(s = open_board(t, err)) && !(s = start_decoder(t, err)) && !(s = start_workers(t, err)) &&
-             !(s = begin_weights(t, err)) && !(s = note_facts(t, err)))
-        s = cld_run_dir_write_devices(t->dir, t->pipeline, n_workers(t), err);
     cld_drafter_file_make(&t->file, &t->setup.drafter, t->setup.taps, &t->setup.target,
                           t->cfg->drafter.init_std);
+    return t->link ? cld_machines_agree(&t->machines, t->cfg, t->setup.target_hash,
+                                        cld_feed_tokenizer_hash(t->feed),
+                                        cld_feed_n_train(t->feed), (size_t)t->state.step, err)
+                   : CLD_OK;
+}
+
+static enum cld_status begin_directory(struct trainer *t, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    char *path = NULL;
+    if (!writes(t))
+        return CLD_OK;
+    if ((s = refuse_living(t, err)) || (s = refuse_moving(t, err)) ||
+        (s = cld_run_dir_begin(t->dir, t->cfg, t->goes_on, err)) ||
+        (s = cld_ckptdir_rewind(t->checkpoints, t->goes_on ? t->state.step : -1,
+                                t->state.best_step, err)))
+        return s;
+    if (!(path = cld_format("%s/metrics.jsonl", t->dir)))
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
+    else if (!(s = cld_metrics_open(path, t->goes_on ? t->state.step : -1, &t->metrics, err)))
+        s = open_board(t, err);
     free(path);
     return s;
+}
+
+static enum cld_status begin(struct trainer *t, const char *resume, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if ((s = cld_run_dir_resolve(t->cfg->run.dir, &t->dir, err)))
+        return s;
+    if (!(t->checkpoints = cld_format("%s/checkpoints", t->dir)))
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
+    if ((s = prepare(t, resume, err)) || (s = begin_directory(t, err)) ||
+        (s = start_decoder(t, err)) || (s = start_workers(t, err)) ||
+        (s = begin_weights(t, err)) || (s = note_facts(t, err)))
+        return s;
+    return writes(t) ? cld_run_dir_write_devices(t->dir, t->pipeline, n_workers(t), err) : CLD_OK;
 }
 
 /* --- a step ----------------------------------------------------------------------------------- */
@@ -389,6 +429,10 @@ static void write_waits(struct trainer *t, const struct cld_pipeline_waits *w)
 {
     struct cld_metrics *m = t->metrics;
     cld_metrics_number(m, "data_wait_ms", w->data_ms);
+    if (t->machines.n_drafters > 1) {
+        cld_metrics_number(m, "wait_exchange_ms", w->exchange_ms);
+        cld_metrics_number(m, "exchange_ms", w->exchange_whole_ms);
+    }
     if (!w->each_ms)
         return;
     cld_metrics_number(m, "wait_slot_ms", w->slot_ms);
@@ -416,6 +460,8 @@ static enum cld_status write_step(struct trainer *t, const struct step_result *r
                                      r->learning_rate,
                                      (double)r->got.n_tokens / (r->step_ms * 1e-3)};
     struct cld_metrics *m = t->metrics;
+    if (!writes(t))
+        return CLD_OK;
     cld_metrics_begin(m, t->state.step);
     cld_metrics_number(m, "loss", line.loss);
     cld_metrics_number(m, "accuracy", line.accuracy);
@@ -455,6 +501,8 @@ static enum cld_status evaluate(struct trainer *t, struct cld_error *err)
     double accepted = cld_score_accepted(&score);
     if (isfinite(cld_score_loss(&score)) && !t->crew.decodes)
         note_best(t, accepted);
+    if (!writes(t))
+        return cld_evaluate_finite(&score, err);
     cld_board_heldout(t->board, t->state.step, cld_score_loss(&score), accepted);
     cld_board_run(t->board, CLD_RUN_TRAINING);
     cld_metrics_begin(t->metrics, t->state.step);
@@ -510,7 +558,7 @@ static enum cld_status save(struct trainer *t, struct cld_error *err)
     cld_board_run(t->board, CLD_RUN_SAVING);
     /* Lines up to this step are on the disk before the checkpoint that promises them, and so are
      * the features that its steps used. */
-    if ((s = cld_metrics_sync(t->metrics, err)) ||
+    if ((writes(t) && (s = cld_metrics_sync(t->metrics, err))) ||
         (t->store && (s = cld_feature_store_flush(t->store, err))) ||
         (s = cld_pipeline_save(t->pipeline, t->checkpoints, &t->file, &t->state, t->cfg->train.keep,
                                err)))
@@ -545,7 +593,10 @@ static enum cld_status train(struct trainer *t, struct cld_error *err)
             (s = decode(t, err)))
             return s;
         /* After the evaluation, if one was due: a resumed run goes on with the next step. */
-        bool stop = cld_signals_stop_asked() && t->state.step < n_steps;
+        bool stop = false;
+        if ((s = cld_link_any(t->link, cld_signals_stop_asked(), &stop, err)))
+            return s;
+        stop = stop && t->state.step < n_steps;
         if ((stop || due(t, t->cfg->train.checkpoint_every)) && (s = save(t, err)))
             return s;
         if (stop)
@@ -566,15 +617,17 @@ static void summarise(const struct trainer *t, const char *balance, double begun
 {
     size_t n_programs = 0;
     for (size_t i = 0; i < n_workers(t); i++)
-        n_programs += t->ends[i].counts.n_builds + t->ends[i].counts.n_cached;
+        n_programs += t->ends[i].counts.n_builds + t->ends[i].counts.n_cached +
+                      t->ends[i].counts.n_modules;
     cld_info("%lld steps, %lld context tokens, %lld supervised; %.1f s; all %zu programs built and "
              "all buffers created before the first step; checkpoint %s/step-%lld",
              (long long)t->state.step, (long long)t->state.n_context_tokens,
              (long long)t->state.n_supervised_tokens, (cld_clock_ms() - begun_ms) * 1e-3,
              n_programs, t->checkpoints, (long long)t->state.step);
     for (size_t i = 0; i < n_workers(t); i++)
-        cld_info("%s: peak device memory %.3f GiB", t->ends[i].name,
-                 (double)t->ends[i].peak_bytes / 0x1p30);
+        cld_info("%s: peak device memory %.3f GiB, planned %.3f GiB (%+.2f%%)", t->ends[i].name,
+                 (double)t->ends[i].peak_bytes / 0x1p30, (double)t->ends[i].planned_bytes / 0x1p30,
+                 100 * ((double)t->ends[i].peak_bytes / (double)t->ends[i].planned_bytes - 1));
     if (balance[0])
         cld_info("%s", balance);
     if (t->store) {
@@ -603,6 +656,15 @@ static enum cld_status stop_workers(struct trainer *t, struct cld_error *err)
     return s;
 }
 
+/* The others say what goes wrong; what goes well is said once. */
+static enum cld_status join_machines(struct trainer *t, struct cld_error *err)
+{
+    enum cld_status s = cld_link_open(&t->link, err);
+    if (!s && !writes(t) && t->cfg->log.level == CLD_LOG_INFO)
+        cld_log_set_level(CLD_LOG_WARN);
+    return s;
+}
+
 enum cld_status cld_train(const struct cld_config *cfg, const char *resume, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -613,11 +675,18 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     t->cfg = cfg;
     char balance[160] = "";
     struct cld_error closing = CLD_ERROR_INIT;
-    bool done = !(s = cld_signals_install(err)) && !(s = begin(t, resume, err)) &&
-                !(s = cld_signals_check(err)) && !(s = train(t, err));
+    bool done = !(s = cld_signals_install(err)) && !(s = join_machines(t, err)) &&
+                !(s = begin(t, resume, err)) && !(s = cld_signals_check(err)) &&
+                !(s = train(t, err));
     if (done)
         cld_pipeline_balance(t->pipeline, balance, sizeof balance);
+    if (s)
+        cld_link_blame(t->link, err);
     if (stop_workers(t, &closing) && !s) {
+        *err = closing;
+        s = closing.status;
+    }
+    if (cld_link_close(t->link, &closing) && !s) {
         *err = closing;
         s = closing.status;
     }
@@ -631,6 +700,7 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     free(t->ends);
     cld_run_decoder_close(&t->decoder);
     cld_crew_free(&t->crew);
+    cld_machines_free(&t->machines);
     cld_devices_close(t->devices);
     cld_feed_close(t->feed);
     cld_feature_store_close(t->store);

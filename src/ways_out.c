@@ -2,6 +2,9 @@
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
+/* More of them than this are not thought of. */
+static const size_t most_drafters = 64;
+
 /* What a trial needs besides the configuration, and where its result goes. */
 struct trials {
     const struct cld_setup *setup;
@@ -46,6 +49,28 @@ static enum cld_status halve(struct trials *t, const struct cld_config *trial, s
     return s;
 }
 
+/* Drafters share gradients' sums and the optimizer's state: how many would each fit? */
+static enum cld_status more_drafters(struct trials *t, const struct cld_config *cfg,
+                                     struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n_now = t->crew->n_drafters;
+    bool yes = false;
+    for (size_t n = n_now + 1; n <= most_drafters && !yes && !s; n++) {
+        cld_crew_share(t->crew, 0, n, 0);
+        if (!(s = fits(t, cfg, &yes, err)) && yes) {
+            fprintf(t->to,
+                    "  fits with %zu drafters in all, the new ones on devices of their own "
+                    "(train.batch_rows a multiple of %zu): %.3f GiB\n",
+                    n, n * cfg->train.micro_rows, (double)cld_crew_bytes(t->crew) / gib);
+            t->n_found++;
+        }
+    }
+    cld_crew_share(t->crew, 0, n_now, 0);
+    /* A number for which there are too few parameters is no way out, and no error. */
+    return s == CLD_E_USAGE ? CLD_OK : s;
+}
+
 enum cld_status cld_ways_out(const struct cld_config *cfg, const struct cld_setup *setup,
                              struct cld_crew *crew, FILE *to, struct cld_error *err)
 {
@@ -71,10 +96,12 @@ enum cld_status cld_ways_out(const struct cld_config *cfg, const struct cld_setu
     }
     if ((s = halve(&t, &trial, &trial.train.loss_chunk, "train.loss_chunk", err)) ||
         (s = halve(&t, &trial, &trial.train.micro_rows, "train.micro_rows", err)) ||
-        (s = halve(&t, &trial, &trial.train.anchors, "train.anchors", err)))
+        (s = halve(&t, &trial, &trial.train.anchors, "train.anchors", err)) ||
+        (s = more_drafters(&t, cfg, err)))
         return s;
     if (!t.n_found)
-        fprintf(to, "  no single change of recompute, loss_chunk, micro_rows or anchors fits: "
-                    "combine them, shorten data.max_length, or use a larger device\n");
+        fprintf(to, "  no single change of recompute, loss_chunk, micro_rows, anchors or the number "
+                    "of drafters fits: combine them, shorten data.max_length, or use a larger "
+                    "device\n");
     return CLD_OK;
 }

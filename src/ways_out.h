@@ -7,8 +7,8 @@
 #include "crew.h"
 
 /* Writes one line for each single change of the configuration with which every worker fits (sparse
- * attention, recompute, a smaller loss chunk, micro-batch or number of anchors), or a line that
- * none does. Nothing is allocated on a device. */
+ * attention, recompute, a smaller loss chunk, micro-batch or number of anchors, more drafters that
+ * share the optimizer's state), or a line that none does. Nothing is allocated on a device. */
 enum cld_status cld_ways_out(const struct cld_config *cfg, const struct cld_setup *setup,
                              struct cld_crew *crew, FILE *to, struct cld_error *err);
 

@@ -37,6 +37,30 @@ static void plan_slots(struct cld_worker *w, size_t n_slots, size_t n_tokens)
                         w->device.host_memory, CLD_FOR_RING, "slot %zu of features", i);
 }
 
+/* The second buffer of features. */
+static void plan_turns(struct cld_worker *w, bool in_turns)
+{
+    const struct cld_tensor *t = &w->target.taps;
+    if (in_turns)
+        cld_plan_tensor(w->plan, &w->other_features, t->type, t->n_rows, t->n_cols, CLD_FOR_INPUT,
+                        "features in the other buffer");
+}
+
+/* Host memory for the exchange between drafters. */
+static void plan_exchange(struct cld_worker *w, size_t n_remote)
+{
+    const struct cld_drafter *d = &w->drafter;
+    if (!cld_drafter_is_sharded(d))
+        return;
+    cld_plan_pinned(w->plan, &w->stage.buf, &w->stage.host, cld_mul(d->n_elems, sizeof(float)),
+                    w->device.host_memory, CLD_FOR_STAGING, "staging of gradients and weights");
+    if (n_remote)
+        cld_plan_pinned(w->plan, &w->arrivals.buf, &w->arrivals.host,
+                        cld_mul(n_remote, cld_mul(d->shard_n, sizeof(float))),
+                        w->device.host_memory, CLD_FOR_STAGING,
+                        "gradients of the shard from other machines");
+}
+
 /* Where built programs of the device are kept, in *out; NULL: nowhere, and w->no_cache says why. */
 static enum cld_status choose_cache(struct cld_worker *w, char **out, struct cld_error *err)
 {
@@ -66,13 +90,18 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     w->cfg = cfg;
     w->device = *device;
     w->given_features = options->given_features;
+    cld_overrides_of(cfg, &w->overrides);
     w->no_drafter = options->no_drafter;
     w->reads = options->reads;
     w->budget_bytes =
         options->budget_bytes ? options->budget_bytes : cld_worker_budget_bytes(cfg, device);
     w->max_buffer_bytes = cld_worker_max_buffer_bytes(cfg, device);
     struct cld_queue_options queue = {
-        .name = options->name, .budget_bytes = w->budget_bytes, .profile = options->profile};
+        .name = options->name,
+        .budget_bytes = w->budget_bytes,
+        .profile = options->profile,
+        .programs = cld_overrides_programs(cfg, &w->overrides),
+        .list = options->list};
     struct cld_target_options target = {.storage = cfg->runtime.precision,
                                         .attention = cfg->attention.backend,
                                         .n_tokens = n_tokens,
@@ -111,6 +140,7 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
         return CLD_OK;
     if ((s = cld_target_describe(&w->target, &setup->target, &target, w->q, w->plan, err)))
         return s;
+    plan_turns(w, options->in_turns);
     if (options->no_drafter)
         return CLD_OK;
     if ((s = cld_drafter_describe(&w->drafter, &setup->drafter, &limits, &drafter, w->q,
@@ -119,10 +149,7 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     w->limits = w->drafter.limits;
     if (options->decode)
         cld_decoder_describe(&w->decoder, &w->target, &w->drafter, &setup->rules, w->plan);
-    if (cld_drafter_is_sharded(&w->drafter))
-        cld_plan_pinned(w->plan, &w->stage.buf, &w->stage.host,
-                        cld_mul(w->drafter.n_elems, sizeof(float)), device->host_memory,
-                        CLD_FOR_STAGING, "staging of gradients and weights");
+    plan_exchange(w, options->n_remote);
     return CLD_OK;
 }
 
@@ -134,10 +161,13 @@ enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *e
 enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
+    if (!cld_queue_lists(w->q) && (s = cld_overrides_check(&w->overrides, w->cfg, &w->device, err)))
+        return s;
     if ((s = cld_plan_create(w->plan, w->q, err)) ||
         (!w->no_drafter && (s = cld_drafter_prepare(&w->drafter, err))))
         return s;
     w->staging = w->stage.host;
+    w->inbox = w->arrivals.host;
     if (w->reads)
         return CLD_OK;
     if (w->cfg->target.random_weights >= 0) {
@@ -172,19 +202,68 @@ enum cld_status cld_worker_write_features(struct cld_worker *w, size_t n_ctx, co
                          err);
 }
 
-enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, const float *from,
+enum cld_status cld_worker_make_up_features(struct cld_worker *w, struct cld_error *err)
+{
+    return cld_fill_normal(w->q, &w->target.taps, (uint64_t)w->cfg->run.seed, 0, 1.0f, err);
+}
+
+/* The buffers of features change places; kernels that were enqueued before use the old one. */
+static enum cld_status turn(struct cld_worker *w, struct cld_error *err)
+{
+    struct cld_tensor *taps = &w->target.taps;
+    struct cld_buf *now = w->other_features.buf;
+    enum cld_status s = cld_mark_kernels(w->q, &w->idle, err);
+    w->other_features.buf = taps->buf;
+    taps->buf = now;
+    for (size_t i = 0; i < w->setup->n_taps; i++)
+        w->target.tap_parts[i].buf = now;
+    if (!w->no_drafter)
+        w->drafter.features.buf = now;
+    return s;
+}
+
+enum cld_status cld_worker_send_features(struct cld_worker *w, size_t n_ctx, void *to,
+                                         struct cld_error *err)
+{
+    enum cld_status s = turn(w, err);
+    return s ? s
+             : cld_transfer_read(w->other_features.buf, 0, to,
+                                 cld_mul(n_ctx, cld_worker_feature_bytes(w)), &w->idle, &w->moving, err);
+}
+
+enum cld_status cld_worker_fetch_features(struct cld_worker *w, size_t n_ctx, const void *from,
+                                          struct cld_error *err)
+{
+    return cld_transfer_write(w->other_features.buf, 0, from, cld_mul(n_ctx, cld_worker_feature_bytes(w)),
+                              &w->idle, &w->moving, err);
+}
+
+enum cld_status cld_worker_features_moved(struct cld_worker *w, struct cld_error *err)
+{
+    return cld_mark_wait(&w->moving, err);
+}
+
+enum cld_status cld_worker_take_features(struct cld_worker *w, struct cld_error *err)
+{
+    enum cld_status s = cld_worker_features_moved(w, err);
+    return s ? s : turn(w, err);
+}
+
+const struct cld_tensor *cld_worker_shard_place(const struct cld_worker *w, size_t j)
+{
+    return j ? &w->drafter.shard_in : &w->drafter.shard_sum;
+}
+
+enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, bool own,
                                      struct cld_error *err)
 {
     struct cld_drafter *d = &w->drafter;
-    struct cld_tensor own = cld_tensor_cols(&d->grads, d->shard_first, d->shard_n);
-    struct cld_tensor *other = j ? &d->shard_in : &d->shard_sum;
-    enum cld_status s =
-        from ? cld_buf_write(other->buf, 0, from, cld_tensor_bytes(other), err) : CLD_OK;
-    if (s || (!j && from))
-        return s;
+    struct cld_tensor mine = cld_tensor_cols(&d->grads, d->shard_first, d->shard_n);
+    if (!j && !own)
+        return CLD_OK; /* it was put where the sum begins */
     if (!j)
-        return cld_add_tensors(w->q, &own, NULL, &d->shard_sum, err);
-    return cld_add_tensors(w->q, &d->shard_sum, from ? other : &own, &d->shard_sum, err);
+        return cld_add_tensors(w->q, &mine, NULL, &d->shard_sum, err);
+    return cld_add_tensors(w->q, &d->shard_sum, own ? &mine : &d->shard_in, &d->shard_sum, err);
 }
 
 /* What the optimizer of this worker sees of the gradient. */
@@ -259,8 +338,8 @@ static enum cld_status warm_optimizer(struct cld_worker *w, struct cld_error *er
     bool skipped = false;
     d->grads_are_old = true; /* those of made-up batches */
     if ((s = cld_drafter_finish_grads(d, err)) ||
-        (cld_drafter_is_sharded(d) && ((s = cld_worker_add_shard(w, 0, NULL, err)) ||
-                                       (s = cld_worker_add_shard(w, 1, w->staging, err)))))
+        (cld_drafter_is_sharded(d) && ((s = cld_worker_add_shard(w, 0, true, err)) ||
+                                       (s = cld_worker_add_shard(w, 1, false, err)))))
         return s;
     return cld_worker_optimize(w, 0, 1, &norm, &skipped, err);
 }
@@ -272,8 +351,12 @@ static enum cld_status warm_batch(struct cld_worker *w, const struct cld_batch *
     struct cld_drafter *d = &w->drafter;
     struct cld_score score = {0};
     enum cld_status s = cld_worker_features(w, b, err);
-    if (s || w->no_drafter)
-        return s ? s : cld_worker_read_features(w, b->n_ctx, w->slots[0].host, err);
+    if (s)
+        return s;
+    if (w->no_drafter) {
+        s = cld_worker_send_features(w, b->n_ctx, w->slots[0].host, err);
+        return s ? s : cld_worker_features_moved(w, err);
+    }
     if ((s = cld_drafter_forward(d, b, err)) ||
         (s = cld_drafter_loss(d, b, 0, false, &score, err)) || !d->options.train)
         return s;
@@ -294,7 +377,8 @@ enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
         if (!(s = made_up_batch(w, shrink, &b, &smallest, err)))
             s = warm_batch(w, &b, err);
     if (s || (train && (s = warm_optimizer(w, err))) ||
-        (!w->no_drafter && (s = cld_drafter_check_tiles(&w->drafter, err))) ||
+        (!w->no_drafter && !cld_queue_lists(w->q) &&
+         (s = cld_drafter_check_tiles(&w->drafter, err))) ||
         (s = cld_queue_finish(w->q, err)))
         goto done;
     cld_queue_seal(w->q);
@@ -307,6 +391,8 @@ void cld_worker_close(struct cld_worker *w)
 {
     if (!w)
         return;
+    cld_mark_drop(&w->idle);
+    cld_mark_drop(&w->moving);
     cld_plan_free(w->plan);
     cld_queue_close(w->q);
     cld_decoder_free(&w->decoder);

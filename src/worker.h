@@ -7,8 +7,10 @@
 #define CLD_WORKER_H
 
 #include "decode.h"
+#include "overrides.h"
 #include "setup.h"
 #include "target.h"
+#include "transfer.h"
 
 struct cld_worker_options {
     const char *name;
@@ -20,8 +22,11 @@ struct cld_worker_options {
     bool reads;          /* with no_drafter: no target either; features in slots are stored ones */
     size_t n_rows;       /* rows of a micro-batch, at most; 0, with decode: nothing else is done */
     size_t n_slots;      /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
+    bool in_turns;       /* two buffers of features: one is copied while the other one is in use */
     size_t shard, n_shards; /* of the optimizer state, as in struct cld_drafter_options */
+    size_t n_remote;        /* of the n_shards drafters, those on other machines */
     size_t budget_bytes;    /* 0: cld_worker_budget_bytes */
+    struct cld_variants *list; /* not NULL: kernel variants are noted, none is built (queue.h) */
 };
 
 #define CLD_MAX_SLOTS 16
@@ -41,12 +46,17 @@ struct cld_worker {
     struct cld_target target;
     struct cld_drafter drafter;
     struct cld_decoder decoder; /* with options.decode */
+    struct cld_overrides overrides;
     bool given_features, no_drafter, reads;
     struct cld_drafter_limits limits;
     size_t budget_bytes, max_buffer_bytes;
     struct cld_pinned slots[CLD_MAX_SLOTS]; /* [options.n_slots], each for features [n_ctx, K*H] */
-    struct cld_pinned stage;
-    float *staging;       /* with shards: pinned host memory [n_elems] */
+    struct cld_pinned stage, arrivals;
+    float *staging; /* with shards: pinned host memory [n_elems], laid out as the arenas are */
+    float *inbox;   /* with remote drafters: [n_remote, shard_n], their gradients of this shard */
+    struct cld_tensor other_features; /* in turns: [C, K*H], the buffer that is not in use */
+    struct cld_mark idle;   /* of that buffer: where the kernels that used it end */
+    struct cld_mark moving; /* the copy of features that began last */
     const char *no_cache; /* why built programs are not kept, where they are not */
 };
 
@@ -82,18 +92,38 @@ void cld_worker_close(struct cld_worker *w); /* NULL-safe */
 enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
                                     struct cld_error *err);
 
+/* Where features are given and nobody gives them: normally distributed ones, for measurements. Before
+ * the warm-up. */
+enum cld_status cld_worker_make_up_features(struct cld_worker *w, struct cld_error *err);
+
 /* Bytes of the features of one token. */
 size_t cld_worker_feature_bytes(const struct cld_worker *w);
 
-/* Features of the last forward from the device to host memory, or there from it: n_ctx rows. */
+/* Features of the last forward from the device to host memory, or there from it: n_ctx rows, and
+ * the call waits. */
 enum cld_status cld_worker_read_features(struct cld_worker *w, size_t n_ctx, void *to,
                                          struct cld_error *err);
 enum cld_status cld_worker_write_features(struct cld_worker *w, size_t n_ctx, const void *from,
                                           struct cld_error *err);
 
-/* With shards: adds the gradient of drafter j to the sum of this worker's shard, from host memory
- * [shard_n], or its own (NULL). To be called for j = 0, 1, ... in order; 0 begins the sum. */
-enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, const float *from,
+/* Features on their way, beside the kernels, with two buffers of them that take turns; one copy at a
+ * time is under way. _send: those of the last forward begin to go to host memory, n_ctx rows, and the
+ * next forward fills the other buffer. _fetch: those of a later micro-batch begin to come from host
+ * memory, while this one goes on; _take waits for them, and they are the features from now on.
+ * _moved waits until the copy is done, after which the host's memory is free. */
+enum cld_status cld_worker_send_features(struct cld_worker *w, size_t n_ctx, void *to,
+                                         struct cld_error *err);
+enum cld_status cld_worker_fetch_features(struct cld_worker *w, size_t n_ctx, const void *from,
+                                          struct cld_error *err);
+enum cld_status cld_worker_take_features(struct cld_worker *w, struct cld_error *err);
+enum cld_status cld_worker_features_moved(struct cld_worker *w, struct cld_error *err);
+
+/* With shards: where the gradient of another drafter, j, is put for this worker's shard, [1, shard_n]
+ * F32. Drafters but the first share a place: it is free when the one before is added. */
+const struct cld_tensor *cld_worker_shard_place(const struct cld_worker *w, size_t j);
+/* Enqueued: adds the gradient of drafter j to the sum of this worker's shard, from its place, or this
+ * worker's own. To be called for j = 0, 1, ... in order; 0 begins the sum. */
+enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, bool own,
                                      struct cld_error *err);
 /* Sum of squares of the gradient (of the shard's sum). Waits for the device. */
 enum cld_status cld_worker_squares(struct cld_worker *w, double *sum, struct cld_error *err);

@@ -95,7 +95,9 @@ static void shorter_batches(enum cld_family family)
                       weight = make(&b, CLD_BF16, 1, c), rstd = make(&b, CLD_F32, 1, n),
                       dw = make(&b, CLD_F32, 1, c), labels = make(&b, CLD_I32, 1, n),
                       weights = make(&b, CLD_F32, 1, n), loss = make(&b, CLD_F32, 1, n),
-                      hit = make(&b, CLD_I32, 1, n), scratch = make(&b, CLD_F32, 512, c);
+                      hit = make(&b, CLD_I32, 1, n),
+                      scratch = make(&b, CLD_F32, 1,
+                                     cld_norm_scratch_bytes(b.q, c) / sizeof(float));
     for (size_t i = n + 1; i-- > 0;) {
         struct cld_tensor xs = cld_tensor_rows(&x, n - i, i), gs = cld_tensor_rows(&g, n - i, i),
                           rs = cld_tensor_cols(&rstd, n - i, i),

@@ -1,0 +1,55 @@
+#include "overrides.h"
+
+#include "check.h"
+#include "log.h"
+
+void cld_overrides_of(const struct cld_config *cfg, struct cld_overrides *out)
+{
+#define ROW(op) {#op, #op ".cl", cfg->runtime.override.op}
+    const struct {
+        const char *operation, *file, *path;
+    } rows[CLD_MAX_OVERRIDES] = {ROW(rmsnorm), ROW(qknorm_rope),   ROW(swiglu),
+                                 ROW(add),     ROW(gather),        ROW(fill),
+                                 ROW(adamw),   ROW(cross_entropy), ROW(sum_squares)};
+#undef ROW
+    out->n = 0;
+    for (size_t i = 0; i < CLD_MAX_OVERRIDES; i++)
+        if (rows[i].path) {
+            out->operation[out->n] = rows[i].operation;
+            out->at[out->n++] = (struct cld_override){rows[i].file, rows[i].path};
+        }
+}
+
+struct cld_program_options cld_overrides_programs(const struct cld_config *cfg,
+                                                  const struct cld_overrides *o)
+{
+    return (struct cld_program_options){.source = cfg->runtime.program,
+                                        .modules = cfg->runtime.modules,
+                                        .overrides = o->at,
+                                        .n_overrides = o->n};
+}
+
+enum cld_status cld_overrides_check(const struct cld_overrides *o, const struct cld_config *cfg,
+                                    const struct cld_device_info *device, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < o->n && !s; i++) {
+        struct cld_check_options options = {.op = o->operation[i],
+                                            .seed = 1,
+                                            .programs = cld_overrides_programs(cfg, o),
+                                            .family = device->class == CLD_CLASS_CPU ? CLD_FAMILY_CPU
+                                                                                  : CLD_FAMILY_GPU};
+        size_t n_passed = 0, n_failed = 0;
+        options.skip[cfg->runtime.precision == CLD_F32 ? CLD_BF16 : CLD_F32] = true;
+        if ((s = cld_check_device(device, &options, &n_passed, &n_failed, err)))
+            cld_fail_prefix(err, "runtime.override.%s", o->operation[i]);
+        else if (n_failed)
+            s = cld_fail(err, CLD_E_CHECK, "the failed cases are above",
+                         "runtime.override.%s: %s fails %zu of %zu checks of the operation",
+                         o->operation[i], o->at[i].path, n_failed, n_passed + n_failed);
+        else
+            cld_info("runtime.override.%s: %s passed the %zu checks of the operation",
+                     o->operation[i], o->at[i].path, n_passed);
+    }
+    return s;
+}

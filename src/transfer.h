@@ -1,0 +1,42 @@
+/* transfer.h - copies between host and device that run beside the kernels of a worker.
+ *
+ * A queue (queue.h) has two more in-order queues of its context, one for each direction, so that
+ * kernels, copies to the host and copies from it go on at once. What waits for what is said by
+ * marks: places in one of the three that another one, or the host, waits for. The host's side of a
+ * copy is to be pinned memory (cld_buf_pinned), or the driver copies twice and waits.
+ *
+ * Kernels themselves stay on the one queue that they were always on: a kernel is never in flight
+ * twice, which some drivers do not survive, and results cannot depend on timing.
+ *
+ * Thread: the owner of the queue. */
+#ifndef CLD_TRANSFER_H
+#define CLD_TRANSFER_H
+
+#include "queue.h"
+
+/* A place in a queue. Zero: nothing to wait for. Whatever sets one drops what it was before. */
+struct cld_mark {
+    struct cld_queue *q;
+    void *event;
+};
+void cld_mark_drop(struct cld_mark *m); /* NULL-safe; before the queue is closed */
+
+/* Where the kernels that were enqueued so far end. */
+enum cld_status cld_mark_kernels(struct cld_queue *q, struct cld_mark *m, struct cld_error *err);
+
+/* Enqueued and sent to the device at once; begin after the mark `after` (NULL: at once), *done is
+ * where they end. The host's memory must stay as it is until then. */
+enum cld_status cld_transfer_read(const struct cld_buf *b, size_t offset_bytes, void *to,
+                                  size_t n_bytes, const struct cld_mark *after,
+                                  struct cld_mark *done, struct cld_error *err);
+enum cld_status cld_transfer_write(struct cld_buf *b, size_t offset_bytes, const void *from,
+                                   size_t n_bytes, const struct cld_mark *after,
+                                   struct cld_mark *done, struct cld_error *err);
+
+/* Kernels enqueued from now on begin after the mark. */
+enum cld_status cld_kernels_after(struct cld_queue *q, const struct cld_mark *m,
+                                  struct cld_error *err);
+/* The host waits for the mark. */
+enum cld_status cld_mark_wait(const struct cld_mark *m, struct cld_error *err);
+
+#endif
