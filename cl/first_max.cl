@@ -14,12 +14,12 @@ __kernel void first_max(__global const CLD_ELEM(X) *x, ulong x_at, ulong x_ld, _
     CLD_SHARE(r, n_rows) {
         __global const CLD_ELEM(X) *row = x + x_at + r * x_ld;
         float top = -INFINITY;
-        bool is_nan = false;
+        intw nans = 0; /* all ones where a NaN was */
         ulong found = LANE * WIDE; /* first column of the vector with my maximum */
         EACH_WIDE(j, n_cols) {
             floatw v = LOADW_OR(X, row, j, n_cols - j, -INFINITY);
-            is_nan |= any(isnan(v)) != 0;
             float m = maxw(v);
+            nans |= v != v;
             if (m > top) {
                 top = m;
                 found = j;
@@ -28,9 +28,10 @@ __kernel void first_max(__global const CLD_ELEM(X) *x, ulong x_at, ulong x_ld, _
         while (found < n_cols && CLD_LOAD(X, row, found) != top)
             found++;
         const float max_all = GROUP_MAX(top, s);
-        const bool nan_all = GROUP_MAX(is_nan ? 1.0f : 0.0f, s) > 0.0f;
+        /* No second maximum: PoCL 3.1 crashes where it inlines one function twice here. */
+        const float nan_all = GROUP_SUM(any(nans) ? 1.0f : 0.0f, s);
         const uint first = GROUP_MIN(top == max_all ? (uint)found : UINT_MAX, s);
         if (LANE == 0)
-            index[index_at + r] = nan_all || first >= n_cols ? -1 : (int)first;
+            index[index_at + r] = nan_all > 0.0f || first >= n_cols ? -1 : (int)first;
     }
 }
