@@ -561,7 +561,8 @@ enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu workers", n);
     if ((s = cld_ring_open(&p->ring, p->sync, crew->n_targets, cfg->devices.ring_slots,
                            crew->n_drafters, err)) ||
-        (s = cld_exchange_open(&p->exchange, p->sync, machines, setup->drafter.n_layers + 2, err)) ||
+        (s = cld_exchange_open(&p->exchange, p->sync, machines,
+                               cld_drafter_n_buckets_of(&setup->drafter), err)) ||
         (s = cld_deal_open(feed, cfg, &setup->rules, &crew->limits, store, machines, n, first,
                            &p->deal, err)))
         return s;
