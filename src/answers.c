@@ -23,7 +23,8 @@ struct cld_answers {
 static enum cld_status note(struct cld_answers *a, size_t row, const char *source,
                             struct cld_error *err)
 {
-    enum cld_status s = cld_grow(&a->sources, &a->cap_rows, cld_add(row, 1), sizeof *a->sources, err);
+    enum cld_status s =
+        cld_grow(&a->sources, &a->cap_rows, cld_add(row, 1), sizeof *a->sources, err);
     if (s)
         return s;
     for (; a->n_rows <= row; a->n_rows++)
@@ -38,11 +39,10 @@ static enum cld_status read_line(struct cld_answers *a, size_t number, const cha
     json_t *line = json_loadb(text, n, JSON_ALLOW_NUL, NULL);
     json_int_t row = json_integer_value(json_object_get(line, "row"));
     const char *source = json_string_value(json_object_get(line, "source"));
-    enum cld_status s =
-        !source || strlen(source) != 16 || row < 0 || row > INT32_MAX
-            ? cld_fail(err, CLD_E_INPUT, "name another output file",
-                       "%s:%zu is no line of 'cldraft generate'", a->path, number)
-            : note(a, (size_t)row, source, err);
+    enum cld_status s = !source || strlen(source) != 16 || row < 0 || row > INT32_MAX
+                            ? cld_fail(err, CLD_E_INPUT, "name another output file",
+                                       "%s:%zu is no line of 'cldraft generate'", a->path, number)
+                            : note(a, (size_t)row, source, err);
     json_decref(line);
     return s;
 }
@@ -111,8 +111,8 @@ enum cld_status cld_answers_has(const struct cld_answers *a, const struct cld_pr
     if (!*has || !strcmp(a->sources[p->row].text, p->source))
         return CLD_OK;
     return cld_fail(err, CLD_E_USAGE, "name another output file",
-                    "%s answers another prompt in row %zu, or was made with other settings", a->path,
-                    p->row);
+                    "%s answers another prompt in row %zu, or was made with other settings",
+                    a->path, p->row);
 }
 
 static json_t *numbers(const int32_t *ids, size_t n_prompt, size_t n, bool mask)
@@ -132,15 +132,15 @@ enum cld_status cld_answers_add(struct cld_answers *a, const struct cld_prompt *
 {
     enum cld_status s = CLD_OK;
     json_t *messages = json_copy(p->messages);
-    bool failed = !messages || json_array_append_new(messages,
-                                                     json_pack("{s:s, s:s%}", "role", "assistant",
+    bool failed =
+        !messages || json_array_append_new(messages, json_pack("{s:s, s:s%}", "role", "assistant",
                                                                "content", content, n_bytes));
-    json_t *line =
-        failed ? NULL
-               : json_pack("{s:I, s:s, s:O?, s:O, s:o, s:o, s:s}", "row", (json_int_t)p->row,
-                           "source", p->source, "id", p->id, "messages", messages, "input_ids",
-                           numbers(ids, p->n, n, false), "loss_mask", numbers(ids, p->n, n, true),
-                           "finish", finish);
+    json_t *line = failed
+                       ? NULL
+                       : json_pack("{s:I, s:s, s:O?, s:O, s:o, s:o, s:s}", "row",
+                                   (json_int_t)p->row, "source", p->source, "id", p->id, "messages",
+                                   messages, "input_ids", numbers(ids, p->n, n, false), "loss_mask",
+                                   numbers(ids, p->n, n, true), "finish", finish);
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     if (!text)
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for an answer of %zu tokens", n);

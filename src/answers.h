@@ -1,7 +1,7 @@
 /* answers.h - the output of generate.h: JSONL that a run goes on with.
  *
- * A line: {"row", "source", "id", "messages", "input_ids", "loss_mask", "finish"}; "row" and "source" are
- * the prompt's (prompts.h). One thread at a time. */
+ * A line: {"row", "source", "id", "messages", "input_ids", "loss_mask", "finish"}; "row" and
+ * "source" are the prompt's (prompts.h). One thread at a time. */
 #ifndef CLD_ANSWERS_H
 #define CLD_ANSWERS_H
 
@@ -11,8 +11,8 @@
 
 struct cld_answers;
 
-/* Reads what is there, cuts off a last line without an end, and opens the file for more. CLD_E_INPUT for
- * a line that is not ours, CLD_E_IO. */
+/* Reads what is there, cuts off a last line without an end, and opens the file for more.
+ * CLD_E_INPUT for a line that is not ours, CLD_E_IO. */
 enum cld_status cld_answers_open(const char *path, struct cld_answers **out, struct cld_error *err);
 /* CLD_E_IO where the last lines did not reach the disk. NULL-safe. */
 enum cld_status cld_answers_close(struct cld_answers *a, struct cld_error *err);

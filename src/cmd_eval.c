@@ -12,7 +12,8 @@
 #include "feature_store.h"
 #include "log.h"
 
-/* Every bucket in turn; what is the same in all of them is built and launched before a clock runs. */
+/* Every bucket in turn; what is the same in all of them is built and launched before a clock runs.
+ */
 static enum cld_status measure(struct cld_worker *w, struct cld_feed *feed,
                                struct cld_feature_store *store, struct cld_eval_report *r,
                                struct cld_error *err)

@@ -9,8 +9,8 @@ static void print_counts(const struct cld_generate_counts *c)
 {
     const char *before = " (";
     printf("rows      %zu\n", c->n_rows);
-    printf("answered  %zu, %zu of them before; %zu were cut at generate.new_tokens\n", c->n_answered,
-           c->n_before, c->n_cut);
+    printf("answered  %zu, %zu of them before; %zu were cut at generate.new_tokens\n",
+           c->n_answered, c->n_before, c->n_cut);
     printf("errors    %zu\n", c->n_errors);
     printf("skipped   %zu", c->n_skipped);
     for (int i = CLD_ROW_FINE + 1; i < CLD_N_ROW_FAULTS; i++)

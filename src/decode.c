@@ -93,7 +93,8 @@ static enum cld_status fill_block(struct cld_decoder *d, enum cld_decode_way way
 
 static bool is_done(const struct cld_decoder *d)
 {
-    return d->n - d->n_prompt >= d->picker.rules.n_new || cld_picker_ends(&d->picker, d->ids[d->n - 1]);
+    return d->n - d->n_prompt >= d->picker.rules.n_new ||
+           cld_picker_ends(&d->picker, d->ids[d->n - 1]);
 }
 
 /* One pass of the target; adds to the text what it took and its own choice. */

@@ -17,8 +17,10 @@ static double share(size_t part, size_t of)
 
 static void print_forced(const struct cld_score *s, size_t block_size, FILE *to)
 {
-    fprintf(to, "blocks           %zu (an anchor at every position p where p and p + 1 are supervised)\n",
-            s->n_blocks);
+    fprintf(
+        to,
+        "blocks           %zu (an anchor at every position p where p and p + 1 are supervised)\n",
+        s->n_blocks);
     fprintf(to, "loss             %.6f\n", cld_score_loss(s));
     fprintf(to, "accuracy         %.6f of %zu supervised rows\n", cld_score_accuracy(s),
             s->n_supervised);
@@ -63,16 +65,20 @@ static void print_decoded(const struct cld_eval_report *r, const struct cld_deco
 static const struct {
     const char *name, *text;
 } definitions[] = {
-    {"tokens a cycle", "tokens that passes of the target over a block gave - drafted ones that it chose "
-                       "too, and its own behind them, the bonus - by the number of passes. The pass over "
-                       "the prompt and its token do not count, nor tokens behind an end token; the last "
-                       "cycle of a text counts whole."},
-    {"taken at k", "of the cycles in which all drafted tokens before the k-th were taken and none ended "
-                   "the text, the share in which the k-th was taken too."},
-    {"tokens/s", "those tokens by the time of those cycles, one text at a time; without the drafter: "
-                 "passes of one token."},
-    {"differ", "at the same place; behind a first difference all tokens may. Passes of other numbers of "
-               "rows may round otherwise."},
+    {"tokens a cycle",
+     "tokens that passes of the target over a block gave - drafted ones that it chose "
+     "too, and its own behind them, the bonus - by the number of passes. The pass over "
+     "the prompt and its token do not count, nor tokens behind an end token; the last "
+     "cycle of a text counts whole."},
+    {"taken at k",
+     "of the cycles in which all drafted tokens before the k-th were taken and none ended "
+     "the text, the share in which the k-th was taken too."},
+    {"tokens/s",
+     "those tokens by the time of those cycles, one text at a time; without the drafter: "
+     "passes of one token."},
+    {"differ",
+     "at the same place; behind a first difference all tokens may. Passes of other numbers of "
+     "rows may round otherwise."},
 };
 static const size_t n_definitions = sizeof definitions / sizeof *definitions;
 
@@ -88,8 +94,8 @@ void cld_eval_print(const struct cld_eval_report *r, FILE *to)
         if (!b->decoded.drafted.n_texts && !b->decoded.n_no_prompt)
             continue;
         if (cfg->eval.temperature > 0)
-            fprintf(to, "decoding         temperature %g, top_p %g, seed %lld", cfg->eval.temperature,
-                    cfg->eval.top_p, (long long)cfg->run.seed);
+            fprintf(to, "decoding         temperature %g, top_p %g, seed %lld",
+                    cfg->eval.temperature, cfg->eval.top_p, (long long)cfg->run.seed);
         else
             fprintf(to, "decoding         greedy");
         fprintf(to, ", at most %zu new tokens a text\n", cfg->eval.new_tokens);
@@ -118,9 +124,9 @@ static json_t *positions(const size_t *part, const size_t *of, size_t block_size
 {
     json_t *list = json_array();
     for (size_t o = 1; o < block_size && list; o++)
-        if (json_array_append_new(list, json_pack("{s:o, s:o, s:o}", "position", whole(o), "share",
-                                                  number(share(part[o], of[o])), "of",
-                                                  whole(of[o])))) {
+        if (json_array_append_new(list,
+                                  json_pack("{s:o, s:o, s:o}", "position", whole(o), "share",
+                                            number(share(part[o], of[o])), "of", whole(of[o])))) {
             json_decref(list);
             list = NULL;
         }
@@ -162,14 +168,13 @@ static json_t *decoded_json(const struct cld_decode_report *d, size_t block_size
     const struct cld_decode_stats *s = &d->drafted;
     if (!s->n_texts && !d->n_no_prompt)
         return json_null();
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "texts",
-                     whole(s->n_texts), "rows_without_prompt", whole(d->n_no_prompt), "new_tokens",
-                     whole(d->n_new), "cycles", whole(s->n_cycles), "tokens_per_cycle",
-                     number(cld_decode_tokens_per_cycle(s)), "taken_at",
-                     positions(s->taken, s->offered, block_size), "cycles_by_tokens",
-                     histogram(s, block_size), "tokens_per_s", number(cld_decode_tokens_per_s(s)),
-                     "token_by_token", other_json(&d->by_token, d->n_new), "block_by_block",
-                     other_json(&d->by_block, d->n_new));
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "texts", whole(s->n_texts),
+        "rows_without_prompt", whole(d->n_no_prompt), "new_tokens", whole(d->n_new), "cycles",
+        whole(s->n_cycles), "tokens_per_cycle", number(cld_decode_tokens_per_cycle(s)), "taken_at",
+        positions(s->taken, s->offered, block_size), "cycles_by_tokens", histogram(s, block_size),
+        "tokens_per_s", number(cld_decode_tokens_per_s(s)), "token_by_token",
+        other_json(&d->by_token, d->n_new), "block_by_block", other_json(&d->by_block, d->n_new));
 }
 
 static json_t *definitions_json(void)
@@ -188,10 +193,10 @@ static json_t *buckets_json(const struct cld_eval_report *r)
     json_t *list = json_array();
     for (size_t i = 0; i < r->n_buckets + (r->n_buckets > 1) && list; i++) {
         const struct cld_eval_bucket *b = &r->buckets[i];
-        if (json_array_append_new(
-                list, json_pack("{s:s, s:o, s:o}", "name", b->name, "teacher_forced",
-                                forced_json(&b->forced, r->block_size), "decoded",
-                                decoded_json(&b->decoded, r->block_size)))) {
+        if (json_array_append_new(list,
+                                  json_pack("{s:s, s:o, s:o}", "name", b->name, "teacher_forced",
+                                            forced_json(&b->forced, r->block_size), "decoded",
+                                            decoded_json(&b->decoded, r->block_size)))) {
             json_decref(list);
             list = NULL;
         }
@@ -206,15 +211,14 @@ enum cld_status cld_eval_print_json(const struct cld_eval_report *r, FILE *to,
     const struct cld_device_info *d = &r->worker->device;
     char *text = NULL;
     json_t *root = json_pack(
-        "{s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:s, s:o, s:{s:o, s:o, s:o, s:o}, s:o, s:o}", "version",
-        CLD_VERSION, "drafter", r->drafter, "device", "platform", d->platform, "name", d->name,
-        "driver", d->driver, "precision", cld_dtype_name(cfg->runtime.precision), "attention",
-        r->worker->drafter.attention.variant, "products",
+        "{s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:s, s:o, s:{s:o, s:o, s:o, s:o}, s:o, s:o}",
+        "version", CLD_VERSION, "drafter", r->drafter, "device", "platform", d->platform, "name",
+        d->name, "driver", d->driver, "precision", cld_dtype_name(cfg->runtime.precision),
+        "attention", r->worker->drafter.attention.variant, "products",
         cld_gemm_backend_name(r->worker->q, r->worker->drafter.gemm), "block_size",
         whole(r->block_size), "decoding", "temperature", number(cfg->eval.temperature), "top_p",
         number(cfg->eval.top_p), "seed", json_integer(cfg->run.seed), "new_tokens",
-        whole(cfg->eval.new_tokens), "buckets", buckets_json(r), "definitions",
-        definitions_json());
+        whole(cfg->eval.new_tokens), "buckets", buckets_json(r), "definitions", definitions_json());
     if (!root)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
     enum cld_status s = cld_json_text(root, &text, err);

@@ -1,5 +1,5 @@
-/* eval_report.h - what `cldraft eval` found, as text with the definitions of its figures, or as JSON.
- * Main thread. */
+/* eval_report.h - what `cldraft eval` found, as text with the definitions of its figures, or as
+ * JSON. Main thread. */
 #ifndef CLD_EVAL_REPORT_H
 #define CLD_EVAL_REPORT_H
 
@@ -9,8 +9,8 @@
 
 /* One held-out set. */
 struct cld_eval_bucket {
-    const char *name; /* borrowed */
-    struct cld_score forced; /* teacher-forced */
+    const char *name;                 /* borrowed */
+    struct cld_score forced;          /* teacher-forced */
     struct cld_decode_report decoded; /* no texts where none was asked for */
 };
 
@@ -19,7 +19,8 @@ struct cld_eval_report {
     const struct cld_config *cfg;
     const struct cld_worker *worker;
     size_t block_size, n_buckets;
-    struct cld_eval_bucket *buckets; /* [n_buckets]; and all together where there are several: one more */
+    struct cld_eval_bucket
+        *buckets; /* [n_buckets]; and all together where there are several: one more */
 };
 
 void cld_eval_print(const struct cld_eval_report *r, FILE *to);

@@ -19,7 +19,7 @@
 struct text {
     bool used;
     struct cld_prompt prompt;
-    int32_t *ids; /* [n_room] */
+    int32_t *ids;    /* [n_room] */
     size_t n, n_run; /* tokens; those of them that the target has run */
 };
 
@@ -150,8 +150,9 @@ static enum cld_status next_prompt(struct generator *g, struct cld_prompt *p, bo
             c->n_before++;
             c->n_answered++;
         } else if (there && p->n > g->cfg->data.max_length) {
-            snprintf(text, sizeof text, "row %zu: its prompt has %zu tokens, data.max_length is %zu",
-                     p->row, p->n, g->cfg->data.max_length);
+            snprintf(text, sizeof text,
+                     "row %zu: its prompt has %zu tokens, data.max_length is %zu", p->row, p->n,
+                     g->cfg->data.max_length);
             c->n_too_long++;
             skip(g, text);
         } else {
@@ -195,8 +196,8 @@ static enum cld_status finish(struct generator *g, struct text *t, bool ended,
     char *content = NULL;
     size_t n_bytes = 0, n_new = t->n - t->prompt.n;
     struct cld_error why = CLD_ERROR_INIT;
-    enum cld_status s = cld_decode(g->tokenizer, t->ids + t->prompt.n, n_new - ended, &content,
-                                   &n_bytes, &why);
+    enum cld_status s =
+        cld_decode(g->tokenizer, t->ids + t->prompt.n, n_new - ended, &content, &n_bytes, &why);
     if (s == CLD_E_MEMORY) {
         *err = why;
         return s;
@@ -290,8 +291,7 @@ static enum cld_status run(struct generator *g, struct cld_error *err)
         if (cld_clock_ms() - said > 10e3) {
             said = cld_clock_ms();
             cld_info("%zu rows read, %zu answered; %.1f tokens/s", g->counts->n_rows,
-                     g->counts->n_answered,
-                     (double)g->counts->n_tokens / (g->counts->ms * 1e-3));
+                     g->counts->n_answered, (double)g->counts->n_tokens / (g->counts->ms * 1e-3));
         }
     }
 }
@@ -301,10 +301,10 @@ static enum cld_status note_settings(struct generator *g, const char *tokenizer_
                                      const char *template_name, struct cld_error *err)
 {
     const struct cld_config *cfg = g->cfg;
-    g->settings = cld_format("%s %s %zu %.17g %.17g %lld %lld", tokenizer_hash, template_name,
-                              cfg->generate.new_tokens, cfg->generate.temperature,
-                             cfg->generate.top_p, (long long)cfg->run.seed,
-                             (long long)cfg->target.random_weights);
+    g->settings =
+        cld_format("%s %s %zu %.17g %.17g %lld %lld", tokenizer_hash, template_name,
+                   cfg->generate.new_tokens, cfg->generate.temperature, cfg->generate.top_p,
+                   (long long)cfg->run.seed, (long long)cfg->target.random_weights);
     return g->settings ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "no host memory for settings");
 }
 

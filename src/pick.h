@@ -1,7 +1,7 @@
 /* pick.h - the tokens that a target chooses after rows of its last pass, greedy or sampled.
  *
- * A choice is a pure function of the row's logits, the seed, the text's number and the token's place in
- * the text. Thread: the owner of the target's queue; describe anywhere. */
+ * A choice is a pure function of the row's logits, the seed, the text's number and the token's
+ * place in the text. Thread: the owner of the target's queue; describe anywhere. */
 #ifndef CLD_PICK_H
 #define CLD_PICK_H
 
@@ -37,8 +37,8 @@ enum cld_status cld_picker_first_max(struct cld_picker *p, const struct cld_tens
 /* Gets ready to choose after these rows [n] of the target's last pass. */
 enum cld_status cld_picker_read(struct cld_picker *p, const int32_t *rows, size_t n,
                                 struct cld_error *err);
-/* The token after the i-th of them, for place `at` of text `number`. CLD_E_NUMERIC where the logits are
- * no numbers. */
+/* The token after the i-th of them, for place `at` of text `number`. CLD_E_NUMERIC where the logits
+ * are no numbers. */
 enum cld_status cld_picker_token(struct cld_picker *p, size_t i, uint64_t number, size_t at,
                                  int32_t *token, struct cld_error *err);
 

@@ -54,8 +54,8 @@ enum cld_status cld_prompts_open(const char *path, const struct cld_tokenizer *t
     if (!p || !(p->path = strdup(path))) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for prompts");
     } else if (!(p->in = fopen(path, "rb"))) {
-        s = cld_fail(err, CLD_E_INPUT, "check the path and its permissions",
-                     "%s: cannot open: %s", path, strerror(errno));
+        s = cld_fail(err, CLD_E_INPUT, "check the path and its permissions", "%s: cannot open: %s",
+                     path, strerror(errno));
     } else if (!(s = cld_encoder_new(tokenizer, &p->encoder, err))) {
         p->template = t;
         p->settings = settings;
@@ -160,9 +160,9 @@ enum cld_status cld_prompts_next(struct cld_prompts *p, struct cld_prompt *out, 
         p->n_lines += *there;
     } while (*there && strspn(p->text, " \t\r\n") == (size_t)got);
     if (!*there)
-        return ferror(p->in) ? cld_fail(err, CLD_E_INPUT, "", "%s: read failed: %s", p->path,
-                                        strerror(errno))
-                             : CLD_OK;
+        return ferror(p->in)
+                   ? cld_fail(err, CLD_E_INPUT, "", "%s: read failed: %s", p->path, strerror(errno))
+                   : CLD_OK;
     size_t n = (size_t)got;
     while (n && (p->text[n - 1] == '\n' || p->text[n - 1] == '\r'))
         n--;

@@ -1,7 +1,7 @@
 /* prompts.h - a file of prompts, line by line: chats whose next answer is wanted.
  *
- * A line is a row as in dataset.h with messages or conversations. What the assistant says last is left
- * out: it is what is to be answered anew. One thread at a time. */
+ * A line is a row as in dataset.h with messages or conversations. What the assistant says last is
+ * left out: it is what is to be answered anew. One thread at a time. */
 #ifndef CLD_PROMPTS_H
 #define CLD_PROMPTS_H
 
@@ -25,8 +25,9 @@ enum cld_status cld_prompts_open(const char *path, const struct cld_tokenizer *t
                                  struct cld_prompts **out, struct cld_error *err);
 void cld_prompts_close(struct cld_prompts *p); /* NULL-safe */
 
-/* The next line that is not blank. *there false: there is none. *fault says why it cannot be used, with
- * the reason in *why; then it has a row and a source, and no tokens. Failures are those of reading. */
+/* The next line that is not blank. *there false: there is none. *fault says why it cannot be used,
+ * with the reason in *why; then it has a row and a source, and no tokens. Failures are those of
+ * reading. */
 enum cld_status cld_prompts_next(struct cld_prompts *p, struct cld_prompt *out, bool *there,
                                  enum cld_row_fault *fault, struct cld_error *why,
                                  struct cld_error *err);

@@ -1,5 +1,6 @@
-/* run_decoder.h - a training run's decodings of held-out rows: a worker with a target of its own on the
- * first drafter's device, which gets the drafter's weights whenever it is asked (eval.decode_every).
+/* run_decoder.h - a training run's decodings of held-out rows: a worker with a target of its own on
+ * the first drafter's device, which gets the drafter's weights whenever it is asked
+ * (eval.decode_every).
  *
  * Thread: main, which owns its queue. */
 #ifndef CLD_RUN_DECODER_H
@@ -14,8 +15,8 @@ struct cld_run_decoder {
     void *weights; /* [w.drafter.n_elems] on their way, in the storage of the run */
 };
 
-/* Plans, checks and creates the worker `who` of the crew, warms it up and seals it. All but err must
- * outlive it; free with _close whatever the result was. */
+/* Plans, checks and creates the worker `who` of the crew, warms it up and seals it. All but err
+ * must outlive it; free with _close whatever the result was. */
 enum cld_status cld_run_decoder_open(struct cld_run_decoder *r, const struct cld_config *cfg,
                                      const struct cld_setup *setup,
                                      const struct cld_crew_member *who, struct cld_error *err);

@@ -1,5 +1,6 @@
 /* Decoding on the first CPU device, in both kernel families: blocks of incremental decoding against
- * the training layout, cropping, the same text with and without a drafter, sampled distributions. */
+ * the training layout, cropping, the same text with and without a drafter, sampled distributions.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,18 +20,18 @@ enum { BLOCK = 4, HIDDEN = 48, TAPS = 2, TOKENS = 64 };
 static struct cld_devices *devices;
 static struct cld_device_info cpu;
 
-#define OK(call)                                                                                  \
-    do {                                                                                          \
-        struct cld_error err = CLD_ERROR_INIT;                                                    \
-        (void)err;                                                                                \
-        if (call)                                                                                 \
-            fail_msg("%s", err.what);                                                             \
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        struct cld_error err = CLD_ERROR_INIT;                                                     \
+        (void)err;                                                                                 \
+        if (call)                                                                                  \
+            fail_msg("%s", err.what);                                                              \
     } while (0)
 
-#define FAILS(call, status)                                                                       \
-    do {                                                                                          \
-        struct cld_error err = CLD_ERROR_INIT;                                                    \
-        assert_int_equal(call, status);                                                           \
+#define FAILS(call, status)                                                                        \
+    do {                                                                                           \
+        struct cld_error err = CLD_ERROR_INIT;                                                     \
+        assert_int_equal(call, status);                                                            \
     } while (0)
 
 /* A random target and a random drafter on it. */
@@ -49,7 +50,7 @@ struct kind {
     enum cld_dtype storage;
     bool causal;
     size_t vocab;
-    bool alone;  /* no drafter decodes */
+    bool alone; /* no drafter decodes */
 };
 
 static struct rig *open_rig(const struct kind *k)
@@ -151,11 +152,12 @@ static float *read_rows(const struct cld_tensor *t, size_t n)
     return v;
 }
 
-/* --- the training layout against incremental decoding ------------------------------------------ */
+/* --- the training layout against incremental decoding ------------------------------------------
+ */
 
 enum { N_ANCHORS = 6 };
-/* First a prompt of 13 tokens; then cycles that give 1, 4, 2, 3, 4 tokens: blocks that are thrown away
- * whole and ones that are taken whole. */
+/* First a prompt of 13 tokens; then cycles that give 1, 4, 2, 3, 4 tokens: blocks that are thrown
+ * away whole and ones that are taken whole. */
 static const int32_t anchors[N_ANCHORS] = {13, 14, 18, 20, 23, 27};
 
 /* Logits [N_ANCHORS * BLOCK, V] of all blocks in one batch; taps [27, TAPS * HIDDEN] in *taps. */
@@ -304,18 +306,18 @@ static void what_does_not_fit_is_refused(void **state)
         OK(extend(r, ids, TOKENS, &err));
     FAILS(extend(r, ids, n_kept - n + 1, &err), CLD_E_INTERNAL);
     assert_int_equal(r->target.n_kept[0], n);
-    FAILS(cld_decode_text(&r->decoder, &rules, CLD_DECODE_DRAFTED, ids, TOKENS + 1, 0,
-                                     &stats, &err),
-          CLD_E_INPUT);
+    FAILS(
+        cld_decode_text(&r->decoder, &rules, CLD_DECODE_DRAFTED, ids, TOKENS + 1, 0, &stats, &err),
+        CLD_E_INPUT);
     rules.n_new++;
-    FAILS(cld_decode_text(&r->decoder, &rules, CLD_DECODE_DRAFTED, ids, TOKENS, 0,
-                                     &stats, &err),
+    FAILS(cld_decode_text(&r->decoder, &rules, CLD_DECODE_DRAFTED, ids, TOKENS, 0, &stats, &err),
           CLD_E_INPUT);
     assert_int_equal(stats.n_texts, 0);
     close_rig(r);
 }
 
-/* --- the same text ----------------------------------------------------------------------------- */
+/* --- the same text -----------------------------------------------------------------------------
+ */
 
 struct text {
     int32_t ids[2 * TOKENS + BLOCK];
@@ -350,7 +352,8 @@ static void assert_adds_up(const struct cld_decode_stats *s)
     }
     assert_int_equal(n_cycles, s->n_cycles);
     assert_int_equal(n_tokens, s->n_tokens);
-    /* Each cycle gives what was taken and a bonus, but for one that ends with a drafted eos token. */
+    /* Each cycle gives what was taken and a bonus, but for one that ends with a drafted eos token.
+     */
     assert_true(n_tokens <= n_taken + n_cycles);
 }
 
@@ -365,8 +368,8 @@ static void the_drafter_changes_nothing(void **state)
     struct cld_decode_stats all = {0};
     for (int family = CLD_FAMILY_CPU; family <= CLD_FAMILY_GPU; family++)
         for (size_t k = 0; k < 3; k++) {
-            struct rig *r = open_rig(
-                &(struct kind){(enum cld_family)family, CLD_F32, true, 3, false});
+            struct rig *r =
+                open_rig(&(struct kind){(enum cld_family)family, CLD_F32, true, 3, false});
             struct cld_decode_stats drafted = {0}, by_block = {0}, by_token = {0};
             size_t n_differ = 0, n_all = 0;
             for (uint64_t i = 0; i < 6; i++) {
@@ -387,10 +390,11 @@ static void the_drafter_changes_nothing(void **state)
             assert_int_equal(by_block.n_cycles, 6 * 23);
             assert_int_equal(by_token.n_tokens, 6 * 23);
             assert_true(drafted.n_cycles < by_block.n_cycles);
-            print_message("family %d, temperature %g: %.2f tokens a cycle; %zu of %zu tokens differ "
-                          "token by token\n",
-                          family, all_rules[k].temperature, cld_decode_tokens_per_cycle(&drafted),
-                          n_differ, n_all);
+            print_message(
+                "family %d, temperature %g: %.2f tokens a cycle; %zu of %zu tokens differ "
+                "token by token\n",
+                family, all_rules[k].temperature, cld_decode_tokens_per_cycle(&drafted), n_differ,
+                n_all);
             close_rig(r);
         }
     /* At every place of a block something was taken, and something was not. */
@@ -454,7 +458,8 @@ static void a_target_decodes_alone(void **state)
     close_rig(with);
 }
 
-/* --- distributions ----------------------------------------------------------------------------- */
+/* --- distributions -----------------------------------------------------------------------------
+ */
 
 /* How far a frequency over n draws may be from p: Bernstein's inequality with a chance of 1e-12. */
 static double far(double p, size_t n)
@@ -480,7 +485,7 @@ static void choices_have_the_probabilities_of_the_logits(void **state)
         size_t n_nucleus;
     } cases[] = {{1, 1, V}, {0.5, 1, V}, {1, 0.69, 3}, {2, 0.9, 8}, {1, 1e-9, 1}};
     /* exp: 8 4 4 2 1 1 .5 .25 .25 0 2; sum 23 */
-    const float logits[V] = {logf(8), logf(4),    logf(4),    logf(2),   0,      0,
+    const float logits[V] = {logf(8),   logf(4),    logf(4),    logf(2),   0,      0,
                              logf(.5f), logf(.25f), logf(.25f), -INFINITY, logf(2)};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         struct cld_chooser c = {0};
@@ -507,8 +512,8 @@ static void choices_have_the_probabilities_of_the_logits(void **state)
         for (size_t i = 0; i < V; i++)
             assert_true(fabs(c.p[i] - p[i]) < 1e-6);
         for (size_t i = 0; i < N; i++) {
-            int32_t t = cld_choose(
-                &c, cld_random_unit(cld_random_u64(9, CLD_RANDOM_TEST, k, i, 0)));
+            int32_t t =
+                cld_choose(&c, cld_random_unit(cld_random_u64(9, CLD_RANDOM_TEST, k, i, 0)));
             counts[t]++;
         }
         assert_true(fits(counts, p, V, N));
@@ -553,8 +558,8 @@ static void next_token(struct rig *r, const int32_t *ids, size_t n, double tempe
     free(logits);
 }
 
-/* Marginals of the second and third new token: they come from verified blocks, the third at times as a
- * drafted token that was taken, at times as a bonus. Numbers of texts are the draws. */
+/* Marginals of the second and third new token: they come from verified blocks, the third at times
+ * as a drafted token that was taken, at times as a bonus. Numbers of texts are the draws. */
 static void sampled_texts_have_the_targets_distribution(void **state)
 {
     (void)state;
