@@ -50,7 +50,8 @@ struct kind {
     enum cld_dtype storage;
     bool causal;
     size_t vocab;
-    bool alone; /* no drafter decodes */
+    bool alone;     /* no drafter decodes */
+    size_t n_texts; /* that the target keeps; 0: one */
 };
 
 static struct rig *open_rig(const struct kind *k)
@@ -93,7 +94,8 @@ static struct rig *open_rig(const struct kind *k)
                                         .taps = taps,
                                         .n_taps = TAPS,
                                         .n_logits = TOKENS,
-                                        .n_kept = n_kept};
+                                        .n_kept = n_kept,
+                                        .n_texts = k->n_texts};
     struct cld_drafter_limits limits = {TOKENS, 8, 2, n_kept + BLOCK, n_kept};
     struct cld_drafter_options options = {.storage = k->storage, .features = &r->target.taps};
     struct cld_queue_options queue = {.name = "test", .family = k->family};
@@ -220,11 +222,11 @@ static void blocks_are_those_of_the_training_layout(void **state)
         struct kind k;
         double limit;
     } cases[] = {
-        {{CLD_FAMILY_CPU, CLD_F32, true, 61, false}, 1e-4},
-        {{CLD_FAMILY_CPU, CLD_F32, false, 61, false}, 1e-4},
-        {{CLD_FAMILY_GPU, CLD_F32, true, 61, false}, 1e-4},
-        {{CLD_FAMILY_GPU, CLD_F32, false, 61, false}, 1e-4},
-        {{CLD_FAMILY_GPU, CLD_BF16, true, 61, false}, 3e-2},
+        {{CLD_FAMILY_CPU, CLD_F32, true, 61, false, 0}, 1e-4},
+        {{CLD_FAMILY_CPU, CLD_F32, false, 61, false, 0}, 1e-4},
+        {{CLD_FAMILY_GPU, CLD_F32, true, 61, false, 0}, 1e-4},
+        {{CLD_FAMILY_GPU, CLD_F32, false, 61, false, 0}, 1e-4},
+        {{CLD_FAMILY_GPU, CLD_BF16, true, 61, false, 0}, 3e-2},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct rig *r = open_rig(&cases[c].k);
@@ -259,7 +261,8 @@ static void what_was_cropped_leaves_no_trace(void **state)
 {
     (void)state;
     for (int family = CLD_FAMILY_CPU; family <= CLD_FAMILY_GPU; family++) {
-        struct rig *r = open_rig(&(struct kind){(enum cld_family)family, CLD_F32, true, 61, false});
+        struct rig *r =
+            open_rig(&(struct kind){(enum cld_family)family, CLD_F32, true, 61, false, 0});
         int32_t ids[TOKENS];
         float *rows[2][2];
         random_text(r, 3, ids, TOKENS);
@@ -294,10 +297,66 @@ static void what_was_cropped_leaves_no_trace(void **state)
     }
 }
 
+/* Three texts that the target keeps at once, prompts and single tokens in the same passes, against
+ * each by itself: also after one ended and another took its place. */
+static void several_texts_do_not_meet(void **state)
+{
+    (void)state;
+    static const size_t places[4] = {2, 0, 1, 0};
+    for (int family = CLD_FAMILY_CPU; family <= CLD_FAMILY_GPU; family++) {
+        struct kind k = {(enum cld_family)family, CLD_F32, true, 61, true, 0};
+        struct rig *one = open_rig(&k);
+        k.n_texts = 3;
+        struct rig *r = open_rig(&k);
+        int32_t ids[4][24], now[TOKENS];
+        random_text(r, 8, &ids[0][0], 4 * 24);
+        /* Pass by pass: tokens of each text; the fourth comes to the place of the second. */
+        static const size_t n_new[4][4] = {
+            {9, 14, 0, 0}, {1, 1, 11, 0}, {1, 0, 1, 17}, {1, 0, 2, 1}};
+        size_t n_done[4] = {0};
+        for (size_t pass = 0; pass < 4; pass++) {
+            struct cld_target_run runs[4];
+            int32_t rows[4];
+            size_t n_runs = 0, n = 0;
+            if (pass == 2)
+                cld_target_crop(&r->target, places[3], 0);
+            for (size_t t = 0; t < 4; t++) {
+                if (!n_new[pass][t])
+                    continue;
+                memcpy(now + n, ids[t] + n_done[t], n_new[pass][t] * sizeof *now);
+                n += n_new[pass][t];
+                n_done[t] += n_new[pass][t];
+                rows[n_runs] = (int32_t)n - 1;
+                runs[n_runs++] = (struct cld_target_run){places[t], n_new[pass][t]};
+            }
+            OK(cld_target_extend(&r->target, now, runs, n_runs, &err));
+            OK(cld_target_logits(&r->target, rows, n_runs, &err));
+            float *got = read_rows(&r->target.logits, n_runs);
+            for (size_t t = 0, i = 0; t < 4; t++) {
+                if (!n_new[pass][t])
+                    continue;
+                cld_target_crop(&one->target, 0, 0);
+                OK(extend(one, ids[t], n_done[t], &err));
+                OK(logits(one, n_done[t] - 1, 1, &err));
+                float *want = read_rows(&one->target.logits, 1);
+                assert_true(cld_relative_error(got + i++ * r->vocab, want, r->vocab) < 1e-4);
+                free(want);
+            }
+            free(got);
+        }
+        int32_t doc[1] = {0};
+        FAILS(cld_target_forward(&r->target, doc, doc, doc, 1, &err), CLD_E_INTERNAL);
+        FAILS(cld_target_extend(&r->target, now, &(struct cld_target_run){3, 1}, 1, &err),
+              CLD_E_INTERNAL);
+        close_rig(one);
+        close_rig(r);
+    }
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
-    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 61, false});
+    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 61, false, 0});
     struct cld_decode_rules rules = {.n_new = TOKENS, .top_p = 1};
     struct cld_decode_stats stats = {0};
     int32_t ids[2 * TOKENS] = {0};
@@ -369,7 +428,7 @@ static void the_drafter_changes_nothing(void **state)
     for (int family = CLD_FAMILY_CPU; family <= CLD_FAMILY_GPU; family++)
         for (size_t k = 0; k < 3; k++) {
             struct rig *r =
-                open_rig(&(struct kind){(enum cld_family)family, CLD_F32, true, 3, false});
+                open_rig(&(struct kind){(enum cld_family)family, CLD_F32, true, 3, false, 0});
             struct cld_decode_stats drafted = {0}, by_block = {0}, by_token = {0};
             size_t n_differ = 0, n_all = 0;
             for (uint64_t i = 0; i < 6; i++) {
@@ -405,7 +464,7 @@ static void the_drafter_changes_nothing(void **state)
 static void seeds_and_numbers_make_texts(void **state)
 {
     (void)state;
-    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 61, false});
+    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 61, false, 0});
     struct cld_decode_rules rules = {.n_new = 16, .temperature = 1, .top_p = 1, .seed = 1};
     struct cld_decode_stats stats = {0};
     struct text a = decode(r, &rules, CLD_DECODE_DRAFTED, 0, &stats);
@@ -421,7 +480,7 @@ static void seeds_and_numbers_make_texts(void **state)
 static void eos_ends_a_text(void **state)
 {
     (void)state;
-    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 7, false});
+    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 7, false, 0});
     struct cld_decode_rules rules = {.n_new = 40, .temperature = 1.5, .top_p = 1, .seed = 5};
     struct cld_decode_stats drafted = {0}, by_block = {0};
     size_t n_ended = 0;
@@ -446,8 +505,8 @@ static void eos_ends_a_text(void **state)
 static void a_target_decodes_alone(void **state)
 {
     (void)state;
-    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 61, true});
-    struct rig *with = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 61, false});
+    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 61, true, 0});
+    struct rig *with = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 61, false, 0});
     struct cld_decode_rules rules = {.n_new = 12, .temperature = 1, .top_p = 1, .seed = 1};
     struct cld_decode_stats stats = {0};
     struct text a = decode(r, &rules, CLD_DECODE_BY_TOKEN, 0, &stats);
@@ -563,7 +622,7 @@ static void next_token(struct rig *r, const int32_t *ids, size_t n, double tempe
 static void sampled_texts_have_the_targets_distribution(void **state)
 {
     (void)state;
-    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, V3, false});
+    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, V3, false, 0});
     struct cld_decode_rules rules = {.n_new = 3, .temperature = 0.6, .top_p = 1, .seed = 4};
     struct cld_decode_stats stats = {0};
     int32_t ids[8];
@@ -622,6 +681,7 @@ int main(void)
         cmocka_unit_test(broken_logits_are_refused),
         cmocka_unit_test(blocks_are_those_of_the_training_layout),
         cmocka_unit_test(what_was_cropped_leaves_no_trace),
+        cmocka_unit_test(several_texts_do_not_meet),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(the_drafter_changes_nothing),
         cmocka_unit_test(seeds_and_numbers_make_texts),
