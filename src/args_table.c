@@ -83,7 +83,15 @@ const struct cld_command cld_commands[] = {
                         "it is. Works while the run lives and after it ended, and says which.",
                         {&watch}},
     [CLD_CMD_EVAL] = {"eval", "CONFIG", 1, 1, "evaluate a drafter on held-out rows",
-                      "Teacher-forced: loss, accuracy and accepted length.", {&drafter, &set}},
+                      "Teacher-forced: loss, accuracy and accepted length. By decoding (eval.decode_rows): "
+                      "tokens a cycle of drafting and verifying, and tokens a second with the drafter "
+                      "and without. Definitions are printed with the figures.",
+                      {&drafter, &json, &set}},
+    [CLD_CMD_GENERATE] = {"generate", "CONFIG PROMPTS.jsonl OUT.jsonl", 3, 3,
+                          "let the target answer prompts, for training",
+                          "Every prompt is answered, skipped or an error, and counted. Call it again "
+                          "to go on with an output that is not complete. See docs/data.md.",
+                          {&set}},
     [CLD_CMD_EXPORT] = {"export", "CHECKPOINT OUT_DIR", 2, 2,
                         "write a checkpoint as a Hugging Face drafter directory", "", {NULL}},
     [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,

@@ -102,6 +102,32 @@ static void lay_block(struct cld_batch *b, const struct cld_document *d, size_t 
     }
 }
 
+enum cld_status cld_batch_continue(struct cld_batch *b, const int32_t *ids, size_t n_kept, size_t n,
+                                   const struct cld_batch_rules *rules, struct cld_error *err)
+{
+    size_t n_ctx = n - n_kept, n_rows = rules->block_size;
+    if (!reserve(b, n_ctx, 1, n_rows))
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu tokens and a block", n_ctx);
+    b->n_ctx = n_ctx;
+    b->n_blocks = 1;
+    b->block_size = b->n_draft = n_rows;
+    b->n_supervised = 0;
+    b->sum_weight = 0;
+    b->blocks[0] = (struct cld_block){0, (int32_t)n};
+    b->block_tag[0] = 0;
+    for (size_t i = 0; i < n_ctx; i++) {
+        b->ctx_ids[i] = ids[n_kept + i];
+        b->ctx_doc[i] = 0;
+    }
+    for (size_t i = 0; i < n_ctx + n_rows; i++)
+        b->positions[i] = (int32_t)(n_kept + i);
+    for (size_t o = 0; o < n_rows; o++) {
+        b->draft_ids[o] = o ? rules->mask_token : ids[n];
+        b->place[o] = -1;
+    }
+    return CLD_OK;
+}
+
 enum cld_status cld_batch_build(struct cld_batch *b, const struct cld_document *docs, size_t n_docs,
                                 const struct cld_batch_rules *rules, bool keep_context,
                                 struct cld_error *err)

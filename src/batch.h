@@ -60,6 +60,11 @@ enum cld_status cld_batch_build(struct cld_batch *b, const struct cld_document *
                                 const struct cld_batch_rules *rules, bool keep_context,
                                 struct cld_error *err);
 
+/* The next block of a text that is decoded: ids [n + 1], of which n_kept were context before. Context
+ * are tokens [n_kept, n), the block's anchor is token n; no labels. CLD_E_MEMORY only. */
+enum cld_status cld_batch_continue(struct cld_batch *b, const int32_t *ids, size_t n_kept, size_t n,
+                                   const struct cld_batch_rules *rules, struct cld_error *err);
+
 /* A made-up batch for warm-ups and benchmarks: n_docs documents of `length` tokens, all supervised,
  * each with n_anchors anchors (at most `length`) evenly apart. CLD_E_MEMORY only. */
 enum cld_status cld_batch_make_up(struct cld_batch *b, size_t n_docs, size_t length,

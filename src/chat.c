@@ -9,6 +9,7 @@
 #include "file.h"
 #include "grow.h"
 #include "json_read.h"
+#include "size.h"
 #include "utf8.h"
 
 static const char *const names[] = {"chatml", "qwen3", "llama3"};
@@ -255,6 +256,25 @@ enum cld_status cld_chat_render(enum cld_chat_template t, const struct cld_messa
         for (size_t i = 0; i < n; i++)
             put_turn(&w, &messages[i]);
     return w.status;
+}
+
+enum cld_status cld_chat_render_prompt(enum cld_chat_template t, const struct cld_message *messages,
+                                       size_t n, struct cld_chat *out, enum cld_row_fault *fault,
+                                       struct cld_error *err)
+{
+    /* An empty answer, cut off. */
+    struct cld_message *all = malloc(cld_mul(n + 1, sizeof *all));
+    if (!all)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a conversation");
+    memcpy(all, messages, n * sizeof *all);
+    all[n] = (struct cld_message){.role = CLD_ASSISTANT, .content = {"", 0}};
+    enum cld_status s = cld_chat_render(t, all, n + 1, out, fault, err);
+    free(all);
+    if (s)
+        return s;
+    out->n_text = out->spans[out->n_spans - 1].begin;
+    out->n_spans = 0;
+    return CLD_OK;
 }
 
 void cld_chat_mask(const struct cld_chat *chat, const struct cld_tokens *tokens, uint8_t *mask)

@@ -55,6 +55,12 @@ enum cld_status cld_chat_render(enum cld_chat_template t, const struct cld_messa
                                 size_t n, struct cld_chat *out, enum cld_row_fault *fault,
                                 struct cld_error *err);
 
+/* The same up to where an assistant's next body begins: what a server gives the model. Nothing is
+ * supervised. */
+enum cld_status cld_chat_render_prompt(enum cld_chat_template t, const struct cld_message *messages,
+                                       size_t n, struct cld_chat *out, enum cld_row_fault *fault,
+                                       struct cld_error *err);
+
 /* mask[i] = 1 for tokens that begin inside a supervised span, else 0; mask has room for
  * tokens->n. */
 void cld_chat_mask(const struct cld_chat *chat, const struct cld_tokens *tokens, uint8_t *mask);

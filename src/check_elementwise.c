@@ -274,6 +274,58 @@ enum cld_status cld_check_gather(struct cld_check *c, struct cld_error *err)
     return gather_case(c, 6, 9, 4104, 0, 0, t, t, err);
 }
 
+/* --- scatters ----------------------------------------------------------------------------------
+ */
+
+static enum cld_status run_scatter(struct cld_check *c, void *arg, struct cld_error *err)
+{
+    struct gather *o = arg;
+    return cld_scatter_rows(c->q, &o->x->t, &o->index->t, &o->y->t, err);
+}
+
+/* Row i goes to row (7 i + 3) mod n_to, but every fourth nowhere; y begins as values of its own. */
+static enum cld_status scatter_case(struct cld_check *c, size_t n, size_t n_to, size_t cols,
+                                    size_t pad, size_t skew, enum cld_dtype from, enum cld_dtype to,
+                                    struct cld_error *err)
+{
+    struct gather o;
+    double *index, *want;
+    enum cld_status s;
+    cld_check_begin(c, "scatter %zu to %zu rows c=%zu ld=+%zu skew=%zu %s=%s", n, n_to, cols, pad,
+                    skew, cld_dtype_name(to), cld_dtype_name(from));
+    c->pad = pad;
+    c->skew = skew;
+    if ((s = cld_check_doubles(c, n, &index, err)) ||
+        (s = cld_check_doubles(c, n_to * cols, &want, err)) ||
+        (s = cld_check_input(c, "x", from, n, cols, 1, &o.x, err)) ||
+        (s = cld_check_input(c, "y", to, n_to, cols, 1, &o.y, err)))
+        return s;
+    o.y->output = true;
+    memcpy(want, o.y->value, n_to * cols * sizeof *want);
+    for (size_t i = 0; i < n; i++) {
+        size_t at = (7 * i + 3) % n_to;
+        index[i] = i % 4 == 2 ? -1 : (double)at;
+        if (i % 4 != 2)
+            memcpy(want + at * cols, o.x->value + i * cols, cols * sizeof *want);
+    }
+    if ((s = cld_check_values(c, "index", CLD_I32, 1, n, index, &o.index, err)) ||
+        (s = cld_check_twice(c, run_scatter, &o, err)) ||
+        (s = cld_check_compare(c, o.y, want, to == from ? 0 : cld_check_rel(to), err)))
+        return s;
+    cld_check_end(c);
+    return CLD_OK;
+}
+
+enum cld_status cld_check_scatter(struct cld_check *c, struct cld_error *err)
+{
+    enum cld_status s;
+    if ((s = scatter_case(c, 0, 5, 8, 0, 0, c->storage, c->storage, err)) ||
+        (s = scatter_case(c, 1, 9, 1, 7, 0, c->storage, c->storage, err)) ||
+        (s = scatter_case(c, 17, 40, 945, 0, 0, c->storage, c->storage, err)))
+        return s;
+    return scatter_case(c, 11, 64, 100, 3, 1, CLD_F32, c->storage, err);
+}
+
 /* --- fills -------------------------------------------------------------------------------------
  */
 

@@ -14,8 +14,10 @@ enum cld_status cld_check_qknorm_rope(struct cld_check *c, struct cld_error *err
 enum cld_status cld_check_swiglu(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_add(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_gather(struct cld_check *c, struct cld_error *err);
+enum cld_status cld_check_scatter(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_fill(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_cross_entropy(struct cld_check *c, struct cld_error *err);
+enum cld_status cld_check_first_max(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_sum_squares(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_adamw(struct cld_check *c, struct cld_error *err);
 

@@ -1,4 +1,4 @@
-/* check_training.c - checks of cross-entropy, the sum of squares and AdamW. */
+/* check_training.c - checks of cross-entropy, the first maximum, the sum of squares and AdamW. */
 #include "check_ops.h"
 
 #include <math.h>
@@ -157,6 +157,67 @@ enum cld_status cld_check_cross_entropy(struct cld_check *c, struct cld_error *e
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < sizeof cases / sizeof *cases && !s; i++)
         s = ce_case(c, &cases[i], err);
+    return s;
+}
+
+/* --- first maximum -----------------------------------------------------------------------------
+ */
+
+struct first_max {
+    struct cld_check_tensor *x, *index;
+};
+
+static enum cld_status run_first_max(struct cld_check *c, void *arg, struct cld_error *err)
+{
+    struct first_max *o = arg;
+    return cld_first_max(c->q, &o->x->t, &o->index->t, err);
+}
+
+/* Every third row has its maximum twice, every fifth a NaN, every seventh is one value throughout. */
+static enum cld_status first_max_case(struct cld_check *c, size_t n, size_t v, size_t pad,
+                                      size_t skew, struct cld_error *err)
+{
+    struct first_max o = {0};
+    double *x, *want;
+    enum cld_status s;
+    cld_check_begin(c, "first_max n=%zu v=%zu ld=+%zu skew=%zu", n, v, pad, skew);
+    c->pad = pad;
+    c->skew = skew;
+    if ((s = cld_check_doubles(c, n * v, &x, err)) || (s = cld_check_doubles(c, n, &want, err)))
+        return s;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bits = cld_random_u64(c->seed, CLD_RANDOM_TEST, 17, i, 0);
+        size_t at = (size_t)cld_random_below(bits, v), again = at + (v - at) / 2;
+        double *row = x + i * v;
+        for (size_t j = 0; j < v; j++)
+            row[j] = i % 7 == 6 ? -3 : -cld_random_unit(cld_random_u64(bits, CLD_RANDOM_TEST, i, j, 0));
+        want[i] = i % 7 == 6 ? 0 : (double)at;
+        if (i % 7 != 6)
+            row[at] = 2;
+        if (i % 7 != 6 && i % 3 == 0 && again < v)
+            row[again] = 2;
+        if (i % 5 == 4) {
+            row[(at + v / 3) % v] = NAN;
+            want[i] = -1;
+        }
+    }
+    if ((s = cld_check_values(c, "x", c->storage, n, v, x, &o.x, err)) ||
+        (s = cld_check_output(c, "index", CLD_I32, 1, n, &o.index, err)) ||
+        (s = cld_check_twice(c, run_first_max, &o, err)) ||
+        (s = cld_check_compare(c, o.index, want, 0, err)))
+        return s;
+    cld_check_end(c);
+    return CLD_OK;
+}
+
+enum cld_status cld_check_first_max(struct cld_check *c, struct cld_error *err)
+{
+    static const size_t cases[][4] = {
+        {0, 5, 0, 0}, {1, 1, 0, 0}, {15, 7, 3, 1}, {16, 945, 0, 0}, {36, 233, 7, 0}, {8, 30011, 5, 1},
+    };
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && !s; i++)
+        s = first_max_case(c, cases[i][0], cases[i][1], cases[i][2], cases[i][3], err);
     return s;
 }
 

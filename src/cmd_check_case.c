@@ -54,7 +54,7 @@ static enum cld_status describe(struct runner *r, const struct cld_device_info *
     size_t n_ctx = r->k.n_rows * r->k.n_tokens, n_blocks = r->k.n_rows * r->k.n_slots;
     struct cld_queue_options options = {.name = "check-case"};
     /* A chunk of three blocks: the cases are small, and the loss shall cross chunks. */
-    struct cld_drafter_limits limits = {n_ctx, n_blocks, 3, r->k.n_tokens + c->block_size};
+    struct cld_drafter_limits limits = {n_ctx, n_blocks, 3, r->k.n_tokens + c->block_size, 0};
     struct cld_drafter_options how = {
         .storage = storage, .attention = attention, .train = true};
     if ((s = cld_queue_open(device, &options, &r->q, err)))

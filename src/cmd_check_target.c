@@ -22,7 +22,7 @@ struct runner {
     struct cld_plan *plan;
     struct cld_target t;
     size_t n_rows, n_tokens;
-    int32_t *ids, *segments, *positions, *doc; /* [B * S] */
+    int32_t *ids, *segments, *positions, *doc, *all_rows; /* [B * S] */
     int *taps;
     float *got, *expected; /* [B * S, max(V, taps * H)] */
 };
@@ -44,7 +44,8 @@ static enum cld_status read_ids(struct runner *r, const char *dir, struct cld_er
     r->segments = calloc(cld_max(1, n), sizeof *r->segments);
     r->positions = calloc(cld_max(1, n), sizeof *r->positions);
     r->doc = calloc(cld_max(1, n), sizeof *r->doc);
-    if (!r->ids || !r->segments || !r->positions || !r->doc)
+    r->all_rows = calloc(cld_max(1, n), sizeof *r->all_rows);
+    if (!r->ids || !r->segments || !r->positions || !r->doc || !r->all_rows)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a case");
     if ((s = cld_safetensors_read(r->want, ids, CLD_I32, r->ids, err)) ||
         (seg && (s = cld_safetensors_expect(r->want, "segment_ids", CLD_DTYPE_BIT(CLD_I32), 2,
@@ -53,6 +54,7 @@ static enum cld_status read_ids(struct runner *r, const char *dir, struct cld_er
         return s;
     for (size_t i = 0; i < n; i++) {
         bool first = i % r->n_tokens == 0 || r->segments[i] != r->segments[i - 1];
+        r->all_rows[i] = (int32_t)i;
         r->doc[i] = first ? (int32_t)i : r->doc[i - 1];
         r->positions[i] = (int32_t)i - r->doc[i];
     }
@@ -75,7 +77,7 @@ static enum cld_status describe(struct runner *r, const struct cld_device_info *
                                      .n_positions = r->n_tokens,
                                      .taps = r->taps,
                                      .n_taps = n_taps,
-                                     .logits = true};
+                                     .n_logits = n};
     size_t width = cld_max(r->config.vocab, n_taps * r->config.hidden);
     r->got = malloc(cld_mul3(n, width, sizeof(float)));
     r->expected = malloc(cld_mul3(n, width, sizeof(float)));
@@ -123,7 +125,8 @@ static enum cld_status run_model(struct runner *r, double *hidden, double *logit
         if ((s = compare(r, name, H, i * H, n_taps * H, hidden, err)))
             return s;
     }
-    if ((s = cld_tensor_read(&r->t.logits, 0, n, r->got, err)))
+    if ((s = cld_target_logits(&r->t, r->all_rows, n, err)) ||
+        (s = cld_tensor_read(&r->t.logits, 0, n, r->got, err)))
         return s;
     return compare(r, "expect.logits", V, 0, V, logits, err);
 }
@@ -169,6 +172,7 @@ done:
         free(r->segments);
         free(r->positions);
         free(r->doc);
+        free(r->all_rows);
         free(r->taps);
         free(r->got);
         free(r->expected);

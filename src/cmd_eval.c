@@ -1,4 +1,5 @@
-/* cmd_eval.c - teacher-forced evaluation of a drafter on held-out rows. */
+/* cmd_eval.c - evaluation of a drafter on held-out rows: teacher-forced, and by decoding. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -6,27 +7,66 @@
 #include "cmd.h"
 #include "config.h"
 #include "drafter_file.h"
+#include "eval_report.h"
 #include "evaluate.h"
 #include "feature_store.h"
 #include "log.h"
 
-static void print_score(const char *drafter, const struct cld_score *s, size_t block_size)
+/* Every bucket in turn; what is the same in all of them is built and launched before a clock runs.
+ */
+static enum cld_status measure(struct cld_worker *w, struct cld_feed *feed,
+                               struct cld_feature_store *store, struct cld_eval_report *r,
+                               struct cld_error *err)
 {
-    printf("drafter          %s\n", drafter);
-    printf("blocks           %zu (an anchor at every position p where p and p + 1 are supervised)\n",
-           s->n_blocks);
-    printf("loss             %.6f\n", cld_score_loss(s));
-    printf("accuracy         %.6f of %zu supervised rows\n", cld_score_accuracy(s),
-           s->n_supervised);
-    printf("accepted length  %.6f drafted tokens, the bonus token not counted\n",
-           cld_score_accepted(s));
-    for (size_t o = 1; o < block_size; o++)
-        printf("accuracy at %-2zu   %.6f of %zu\n", o,
-               s->position_n[o] ? (double)s->position_hits[o] / (double)s->position_n[o] : 0,
-               s->position_n[o]);
+    enum cld_status s = CLD_OK;
+    struct cld_eval_bucket *all = &r->buckets[r->n_buckets];
+    bool decodes = w->decoder.target;
+    all->name = "all";
+    if (decodes && (s = cld_decoder_warm_up(&w->decoder, w->setup->drafter.block_size, err)))
+        return s;
+    for (size_t i = 0; i < r->n_buckets && !s; i++) {
+        struct cld_eval_bucket *b = &r->buckets[i];
+        b->name = cld_feed_bucket_name(feed, i);
+        cld_feed_use_bucket(feed, i);
+        cld_info("evaluating %s", b->name);
+        if ((s = cld_evaluate(w, feed, store, &b->forced, err)))
+            return s;
+        /* A broken drafter has nothing to decode with; its loss is reported, and refused then. */
+        if (decodes && isfinite(cld_score_loss(&b->forced)) &&
+            (s = cld_decode_eval(w, feed, true, &b->decoded, err)))
+            return s;
+        cld_score_merge(&all->forced, &b->forced);
+        cld_decode_report_add(&all->decoded, &b->decoded);
+    }
+    return s;
 }
 
-static enum cld_status evaluate(const struct cld_config *cfg, const char *drafter,
+static enum cld_status report(struct cld_worker *w, struct cld_feed *feed,
+                              struct cld_feature_store *store, const char *drafter, bool json,
+                              struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_eval_report r = {.drafter = drafter,
+                                .cfg = w->cfg,
+                                .worker = w,
+                                .block_size = w->setup->drafter.block_size,
+                                .n_buckets = cld_feed_n_buckets(feed)};
+    if (!(r.buckets = calloc(r.n_buckets + 1, sizeof *r.buckets)))
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
+    if ((s = measure(w, feed, store, &r, err)))
+        goto done;
+    if (!json)
+        cld_eval_print(&r, stdout);
+    else if ((s = cld_eval_print_json(&r, stdout, err)))
+        goto done;
+    for (size_t i = 0; i < r.n_buckets && !s; i++)
+        s = cld_evaluate_finite(&r.buckets[i].forced, err);
+done:
+    free(r.buckets);
+    return s;
+}
+
+static enum cld_status evaluate(const struct cld_config *cfg, const char *drafter, bool json,
                                 struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -36,7 +76,6 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
     struct cld_device_info device;
     struct cld_worker w = {0};
     struct cld_drafter_file file;
-    struct cld_score score;
     struct cld_feature_identity id;
     struct cld_feature_store *store = NULL;
     bool offline = cfg->features.mode == CLD_FEATURES_OFFLINE;
@@ -55,14 +94,15 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
         goto done;
     struct cld_worker_options options = {
         .name = "evaluator", .given_features = offline, .n_rows = cfg->train.micro_rows};
+    options.decode = cfg->eval.decode_rows && !offline;
+    if (offline && cfg->eval.decode_rows)
+        cld_info("features are read (features.mode = offline): no target runs, nothing is decoded");
     cld_info("device %zu: %s", device.index, device.name);
     if ((s = cld_worker_plan(&w, cfg, &setup, &device, &options, err)) ||
         (s = cld_worker_check(&w, err)) || (s = cld_worker_create(&w, err)) ||
-        (s = cld_drafter_load(&w.drafter, drafter, err)) ||
-        (s = cld_evaluate(&w, feed, store, &score, err)))
+        (s = cld_drafter_load(&w.drafter, drafter, err)))
         goto done;
-    print_score(drafter, &score, setup.drafter.block_size);
-    s = cld_evaluate_finite(&score, err);
+    s = report(&w, feed, store, drafter, json, err);
 done:
     cld_worker_close(&w);
     cld_devices_close(devices);
@@ -83,7 +123,7 @@ enum cld_status cld_cmd_eval(const struct cld_args *a, struct cld_error *err)
     cld_log_set_level(cld_args_log_level(a, cfg.log.level));
     if (!(s = cld_config_check(&cfg, CLD_CONFIG_EVAL, err)) &&
         !(s = cld_drafter_find(cld_args_value(a, "drafter"), &drafter, err)))
-        s = evaluate(&cfg, drafter, err);
+        s = evaluate(&cfg, drafter, cld_args_flag(a, "json"), err);
 done:
     free(drafter);
     cld_config_free(&cfg);

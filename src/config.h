@@ -162,7 +162,19 @@ struct cld_config {
     } log;
     struct {
         size_t rows; /* held-out rows used; 0: all */
+        size_t decode_rows;  /* of each bucket; 0: none is decoded */
+        size_t decode_every; /* steps of training; 0: never */
+        struct cld_text_list buckets; /* "NAME=FILE"; n == 0: data.heldout */
+        size_t new_tokens;            /* of a text, at most */
+        double temperature;           /* 0: greedy */
+        double top_p;
+        bool by_block; /* decode once more through passes of whole blocks, to compare */
     } eval;
+    struct {
+        size_t texts;      /* at once */
+        size_t new_tokens; /* of an answer, at most */
+        double temperature, top_p;
+    } generate;
     struct {
         struct cld_enum_list what; /* enum cld_bench_what */
         struct cld_shape_list shapes;
@@ -188,7 +200,13 @@ enum cld_status cld_config_parse(const char *text, const char *what, struct cld_
 void cld_config_free(struct cld_config *cfg); /* NULL-safe; leaves an empty configuration */
 
 /* Rules between keys, and the keys that a command cannot do without. Needs no other file. */
-enum cld_config_use { CLD_CONFIG_PLAN, CLD_CONFIG_TRAIN, CLD_CONFIG_EVAL, CLD_CONFIG_BENCH };
+enum cld_config_use {
+    CLD_CONFIG_PLAN,
+    CLD_CONFIG_TRAIN,
+    CLD_CONFIG_EVAL,
+    CLD_CONFIG_BENCH,
+    CLD_CONFIG_GENERATE
+};
 enum cld_status cld_config_check(const struct cld_config *cfg, enum cld_config_use use,
                                  struct cld_error *err);
 

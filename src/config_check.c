@@ -170,6 +170,10 @@ static enum cld_status check_features(const struct cld_config *cfg, struct cld_e
         return REFUSE(cfg, "features.mode", "name a directory in features.dir",
                       "features.mode is %s, features.dir is none",
                       cfg->features.mode == CLD_FEATURES_OFFLINE ? "offline" : "hybrid");
+    /* Stored rows are known by their place in data.heldout: those of other files would be taken for them. */
+    if (cfg->features.mode == CLD_FEATURES_OFFLINE && cfg->eval.buckets.n)
+        return REFUSE(cfg, "eval.buckets", "evaluate with features.mode = online",
+                      "eval.buckets has %zu files, features.mode is offline", cfg->eval.buckets.n);
     if (cfg->features.limit_gib > 0 && cfg->features.mode != CLD_FEATURES_HYBRID)
         return REFUSE(cfg, "features.limit_gib", "only hybrid writes features: take it out",
                       "features.limit_gib is %g, features.mode is not hybrid",

@@ -26,6 +26,7 @@
 #define PLAN  (1u << CLD_CONFIG_PLAN)
 #define TRAIN (1u << CLD_CONFIG_TRAIN)
 #define EVAL  (1u << CLD_CONFIG_EVAL)
+#define GENERATE (1u << CLD_CONFIG_GENERATE)
 #define MODEL CLD_NEEDED_BENCH_MODEL
 #define STEP  CLD_NEEDED_BENCH_STEP
 #define OVERRIDE(op)                                                                               \
@@ -55,7 +56,7 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "How chat rows become text; the one that the target was trained with. Rows of ready "
              "token ids need none."},
     {SIZE(data, max_length), .min = 2, .max = 1 << 20, .unit = "tokens",
-     .needed = PLAN | TRAIN | EVAL | MODEL,
+     .needed = PLAN | TRAIN | EVAL | GENERATE | MODEL,
      .help = "Length of a row. Longer documents are cut, shorter ones padded or packed."},
     {BOOL(data, packing), .default_text = "no",
      .help = "Put several documents in a row; they do not see each other. Saves the padding when "
@@ -67,7 +68,7 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "ROWS,LENGTH: random rows of token ids in place of data.train, to try shapes and "
              "speed without data."},
 
-    {PATH(target, dir), .needed = PLAN | TRAIN | EVAL | MODEL,
+    {PATH(target, dir), .needed = PLAN | TRAIN | EVAL | GENERATE | MODEL,
      .help = "Hugging Face directory of the frozen target: config.json, safetensors, tokenizer."},
     {SIZES(target, taps), .word = "auto", .default_text = "auto", .min = 0, .max = 1023,
      .min_n = 1, .max_n = 32,
@@ -232,6 +233,38 @@ const struct cld_config_key cld_config_keys[] = {
 
     {SIZE(eval, rows), .default_text = "0", .min = 0, .max = MANY, .unit = "rows", FREE,
      .help = "Held-out rows that an evaluation uses, from the first; 0: all."},
+    {TEXTS(eval, buckets), .word = "heldout", .default_text = "heldout", .min_n = 1, .max_n = 32,
+     FREE,
+     .help = "NAME=FILE, ...: held-out files that 'cldraft eval' reports one by one under their "
+             "names. heldout: data.heldout alone, under the name of its file."},
+    {SIZE(eval, decode_rows), .default_text = "32", .min = 0, .max = MANY, .unit = "rows", FREE,
+     .help = "Rows of each bucket, from the first, whose last answer is decoded from its prompt, "
+             "with the drafter and without; 0: none."},
+    {SIZE(eval, decode_every), .default_text = "0", .min = 0, .max = MANY, .unit = "steps", FREE,
+     .help = "Steps of training between decodings of eval.decode_rows rows of data.heldout with the "
+             "drafter, which then decide what the best checkpoint is. 0: none. Takes a target of "
+             "its own on the first drafter's device."},
+    {SIZE(eval, new_tokens), .default_text = "256", .min = 1, .max = 1 << 20, .unit = "tokens", FREE,
+     .help = "A decoded answer ends at an end token, or once it has so many tokens."},
+    {REAL(eval, temperature), .default_text = "0", .min = 0, .max = 100, FREE,
+     .help = "Temperature at which the target chooses tokens; 0: always the likeliest. The drafter "
+             "always proposes its likeliest."},
+    {REAL(eval, top_p), .default_text = "1", .min = 0, .max = 1, .above_min = true, FREE,
+     .help = "The target chooses among the likeliest tokens that together have this probability."},
+    {BOOL(eval, by_block), .default_text = "no", FREE,
+     .help = "Decode a third time, by the target alone in passes of a whole block, one token from "
+             "each: texts that must be those of the drafter's decoding. As slow as it sounds."},
+    {SIZE(generate, texts), .default_text = "8", .min = 1, .max = 1024, .unit = "texts", FREE,
+     .help = "Prompts that 'cldraft generate' answers at a time. Each keeps keys and values of "
+             "data.max_length and generate.new_tokens tokens together."},
+    {SIZE(generate, new_tokens), .default_text = "1024", .min = 1, .max = 1 << 20, .unit = "tokens",
+     FREE,
+     .help = "An answer ends at an end token, or once it has so many tokens."},
+    {REAL(generate, temperature), .default_text = "0", .min = 0, .max = 100, FREE,
+     .help = "Temperature at which the target chooses tokens; 0: always the likeliest."},
+    {REAL(generate, top_p), .default_text = "1", .min = 0, .max = 1, .above_min = true, FREE,
+     .help = "It chooses among the likeliest tokens that together have this probability."},
+
     {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 7,
      .names = NAMES{"gemm", "attention", "loss", "elementwise", "target", "step", "pipeline", NULL},
      FREE,
@@ -284,6 +317,7 @@ const char *cld_config_section_help(const char *section)
         {"runtime", "Programs and number formats."},
         {"log", "What is said while it works."},
         {"eval", "Evaluation on held-out rows."},
+        {"generate", "Answers of the target that 'cldraft generate' makes."},
         {"bench", "What 'cldraft bench' measures."},
     };
     for (size_t i = 0; i < sizeof help / sizeof help[0]; i++)

@@ -13,6 +13,20 @@ static bool is_fused(const struct cld_config *cfg)
     return !t->n || (t->n == 1 && (!d->n || (d->n == 1 && !strcmp(t->v[0], d->v[0]))));
 }
 
+static size_t n_members(const struct cld_crew *c)
+{
+    return c->n_targets + c->n_drafters + c->decodes;
+}
+
+/* Decodes on main what the drafters have learnt: on the device of the first of them. */
+static void add_decoder(struct cld_crew *c)
+{
+    struct cld_crew_member *m = &c->at[n_members(c) - 1];
+    m->device = c->at[c->n_targets].device;
+    snprintf(m->name, sizeof m->name, "decoder");
+    m->options = (struct cld_worker_options){.name = m->name, .decode = true};
+}
+
 static enum cld_status add(struct cld_crew *c, size_t i, const char *role, const char *spec,
                            const struct cld_devices *devices, struct cld_error *err)
 {
@@ -60,7 +74,8 @@ enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,
     c->reads = cfg->features.mode == CLD_FEATURES_OFFLINE;
     /* A reader for each drafter; to fill a store, a target for each where none are named. */
     c->n_targets = fused ? 0 : c->reads || !t->n ? c->n_drafters : t->n;
-    c->at = calloc(c->n_targets + c->n_drafters, sizeof *c->at);
+    c->decodes = cfg->eval.decode_every && cfg->eval.decode_rows && cfg->data.heldout;
+    c->at = calloc(n_members(c), sizeof *c->at);
     if (!c->at)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of workers");
     for (size_t i = 0; i < c->n_targets && !s; i++) {
@@ -75,8 +90,10 @@ enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,
                 : t->n ? t->v[0]
                        : NULL,
                 devices, err);
-    for (size_t i = 0; i < c->n_targets + c->n_drafters && !s; i++)
-        if (c->n_targets + c->n_drafters > 1 && c->at[i].device.quirks & CLD_QUIRK_SINGLE_THREAD)
+    if (c->decodes && !s)
+        add_decoder(c);
+    for (size_t i = 0; i < n_members(c) && !s; i++)
+        if (n_members(c) > 1 && c->at[i].device.quirks & CLD_QUIRK_SINGLE_THREAD)
             s = cld_fail(err, CLD_E_DEVICE, "use one worker, or another platform",
                          "device %zu (%s) cannot be used by several threads", c->at[i].device.index,
                          c->at[i].device.platform);
@@ -146,12 +163,12 @@ static enum cld_status plan_member(struct cld_crew *c, struct cld_crew_member *m
 {
     struct cld_worker w;
     struct cld_error why = CLD_ERROR_INIT;
-    m->options.n_rows = cfg->train.micro_rows;
+    m->options.n_rows = m->options.decode ? 0 : cfg->train.micro_rows;
     enum cld_status s = cld_worker_plan(&w, cfg, setup, &m->device, &m->options, err);
     if (s)
         goto done;
     m->planned_bytes = cld_plan_bytes(w.plan);
-    if (!m->options.no_drafter)
+    if (!m->options.no_drafter && !m->options.decode)
         c->limits = w.limits;
     if (to)
         print_worker(&w, to);
@@ -171,7 +188,7 @@ static size_t device_sum(const struct cld_crew *c, size_t i, const struct cld_co
     const struct cld_device_info *d = &c->at[i].device;
     size_t sum = 0, own = 0;
     *n = 0;
-    for (size_t k = 0; k < c->n_targets + c->n_drafters; k++)
+    for (size_t k = 0; k < n_members(c); k++)
         if (c->at[k].device.index == d->index) {
             sum = cld_add(sum, c->at[k].planned_bytes);
             own = cld_add(own, c->at[k].options.budget_bytes);
@@ -194,7 +211,7 @@ enum cld_status cld_crew_plan(struct cld_crew *c, const struct cld_config *cfg,
 {
     enum cld_status s = CLD_OK;
     struct cld_error refused = CLD_ERROR_INIT;
-    size_t n_workers = c->n_targets + c->n_drafters, n = 0, budget_bytes = 0;
+    size_t n_workers = n_members(c), n = 0, budget_bytes = 0;
     for (size_t i = 0; i < n_workers; i++)
         if ((s = plan_member(c, &c->at[i], cfg, setup, to, &refused, err)))
             return s;
@@ -221,9 +238,9 @@ enum cld_status cld_crew_plan(struct cld_crew *c, const struct cld_config *cfg,
 size_t cld_crew_bytes(const struct cld_crew *c)
 {
     size_t most = 0;
-    for (size_t i = 0; i < c->n_targets + c->n_drafters; i++) {
+    for (size_t i = 0; i < n_members(c); i++) {
         size_t sum = 0;
-        for (size_t k = 0; k < c->n_targets + c->n_drafters; k++)
+        for (size_t k = 0; k < n_members(c); k++)
             if (c->at[k].device.index == c->at[i].device.index)
                 sum = cld_add(sum, c->at[k].planned_bytes);
         most = cld_max(most, sum);

@@ -24,6 +24,7 @@ struct cld_crew_member {
 
 struct cld_crew {
     size_t n_targets, n_drafters;     /* n_targets 0: fused */
+    bool decodes; /* one more member, behind the drafters, decodes held-out rows (run_decoder.h) */
     struct cld_crew_member *at;       /* targets, then drafters */
     struct cld_drafter_limits limits; /* of a micro-batch; set by _plan */
     bool own_budgets;                 /* memory.limit_gib names one for each worker */

@@ -15,7 +15,6 @@
 #include "random.h"
 #include "signals.h"
 #include "size.h"
-#include "utf8.h"
 
 enum { MAX_LOGGED = 8 }; /* bad rows that are logged one by one */
 
@@ -57,6 +56,16 @@ struct cld_row cld_dataset_row(const struct cld_dataset *d, size_t i)
     size_t at = d->rows[i].at;
     size_t end = i + 1 < d->counts.n_rows ? d->rows[i + 1].at : d->counts.n_tokens;
     return (struct cld_row){d->rows[i].id, d->ids + at, d->mask + at, end - at};
+}
+
+size_t cld_row_prompt(const struct cld_row *row)
+{
+    size_t n = row->n;
+    while (n && !row->loss_mask[n - 1])
+        n--;
+    while (n && row->loss_mask[n - 1])
+        n--;
+    return n;
 }
 
 const struct cld_dataset_counts *cld_dataset_counts(const struct cld_dataset *d)
@@ -178,19 +187,12 @@ done:
 
 static enum cld_status read_row(struct loader *l, const json_t *line, struct cld_error *err)
 {
-    static const char *const refused[] = {"tools", "functions", "chat_template_kwargs"};
-    if (!json_is_object(line))
-        return fault(l, CLD_ROW_BAD_SHAPE, err, "a row must be an object, it is %s",
-                     cld_json_kind(line));
-    for (size_t i = 0; i < 3; i++) {
-        const json_t *v = json_object_get(line, refused[i]);
-        if (v && !json_is_null(v) && !(json_is_array(v) && !json_array_size(v)) &&
-            !(json_is_object(v) && !json_object_size(v)))
-            return fault(l, CLD_ROW_UNSUPPORTED, err, "\"%s\" is not supported", refused[i]);
-    }
     const json_t *messages = json_object_get(line, "messages");
     const json_t *share_gpt = json_object_get(line, "conversations");
     const json_t *ids = json_object_get(line, "input_ids");
+    /* Ready tokens may say what they mean beside it (cldraft generate does). */
+    if (ids && json_object_get(line, "loss_mask") && !(messages && share_gpt))
+        return read_ids(l, line, err);
     if (!!messages + !!share_gpt + !!ids != 1)
         return fault(l, CLD_ROW_BAD_SHAPE, err, "a row needs one of messages, conversations and "
                      "input_ids, it has %d", !!messages + !!share_gpt + !!ids);
@@ -206,18 +208,11 @@ static enum cld_status read_row(struct loader *l, const json_t *line, struct cld
 static enum cld_status read_line(struct loader *l, const char *text, size_t n,
                                  struct cld_error *err)
 {
-    json_error_t where;
-    l->fault = CLD_ROW_FINE;
-    size_t valid = cld_utf8_valid(text, n);
-    if (valid < n)
-        return fault(l, CLD_ROW_NOT_UTF8, err, "not UTF-8: byte 0x%02X at column %zu",
-                     (unsigned char)text[valid], valid + 1);
-    json_t *line = json_loadb(text, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
-                              &where);
-    if (!line)
-        return fault(l, CLD_ROW_BAD_JSON, err, "broken JSON at column %d: %s", where.column,
-                     where.text);
-    enum cld_status s = read_row(l, line, err);
+    json_t *line = NULL;
+    enum cld_status s = cld_row_parse(text, n, &line, &l->fault, err);
+    if (s)
+        return s;
+    s = read_row(l, line, err);
     json_decref(line);
     return s;
 }

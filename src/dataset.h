@@ -2,7 +2,8 @@
  *
  * Files are JSONL, one row a line:
  *   {"messages": [...]} or {"conversations": [...]}   a chat (messages.h), rendered by a template
- *   {"input_ids": [...], "loss_mask": [...]}          ready tokens, the mask of 0 and 1
+ *   {"input_ids": [...], "loss_mask": [...]}          ready tokens, the mask of 0 and 1; the chat that
+ *                                                     they are may stand beside them, unread
  * Blank lines are passed over. A row with "tools", "functions" or "chat_template_kwargs" that are
  * not empty is refused, since it would have to be rendered otherwise; further keys say nothing.
  * A row is used if it has two consecutive supervised tokens, after max_length has cut it.
@@ -41,6 +42,9 @@ struct cld_row {
     const uint8_t *loss_mask; /* [n], 0 or 1 */
     size_t n;
 };
+
+/* Tokens of a row before its last run of supervised ones: the prompt of its last answer. 0: none. */
+size_t cld_row_prompt(const struct cld_row *row);
 
 struct cld_dataset;
 

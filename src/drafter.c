@@ -139,6 +139,13 @@ static void plan_params(struct cld_drafter *d, struct cld_plan *plan)
 
 /* --- tensors ---------------------------------------------------------------------------------- */
 
+/* Rows of keys: context tokens, of this pass and kept ones, and draft rows. */
+static size_t seen_room(const struct cld_drafter *d)
+{
+    return cld_add(cld_max(d->limits.n_ctx, d->limits.n_kept),
+                   cld_mul(d->limits.n_blocks, d->config.block_size));
+}
+
 static void plan_layer(struct cld_drafter *d, size_t i, size_t n_ctx, size_t n_draft,
                        struct cld_plan *plan)
 {
@@ -146,10 +153,12 @@ static void plan_layer(struct cld_drafter *d, size_t i, size_t n_ctx, size_t n_d
     struct cld_drafter_layer *l = &d->layers[i];
     enum cld_dtype s = d->options.storage;
     size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, keys = n_ctx + n_draft;
+    size_t n_seen = seen_room(d);
     /* Without a backward pass, and with recompute, only the layer's input is its own; the rest is
-     * shared with the first layer. */
+     * shared with the first layer - but not keys and values that later passes see. */
     bool own = i == 0 || (d->options.train && !d->options.recompute);
     enum cld_purpose kept = d->options.train ? CLD_FOR_ACTIVATIONS : CLD_FOR_TEMPORARY;
+    enum cld_purpose seen = d->limits.n_kept ? CLD_FOR_KEPT : kept;
     cld_plan_tensor(plan, &l->x_in, s, n_draft, c->hidden, kept, "layer %zu x", i);
     if (!own) {
         struct cld_drafter_layer *first = &d->layers[0];
@@ -159,6 +168,10 @@ static void plan_layer(struct cld_drafter *d, size_t i, size_t n_ctx, size_t n_d
             cld_plan_part(plan, &l->rstd1 + k, shared, 0, shared->n_rows, shared->n_cols, "%s",
                           shared->name);
         }
+        if (d->limits.n_kept) {
+            cld_plan_tensor(plan, &l->k, s, n_seen, kv, seen, "layer %zu k", i);
+            cld_plan_tensor(plan, &l->v, s, n_seen, kv, seen, "layer %zu v", i);
+        }
         return;
     }
     cld_plan_tensor(plan, &l->rstd1, CLD_F32, 1, n_draft, kept, "layer %zu rstd1", i);
@@ -167,9 +180,9 @@ static void plan_layer(struct cld_drafter *d, size_t i, size_t n_ctx, size_t n_d
     cld_plan_tensor(plan, &l->q, s, n_draft, q, kept, "layer %zu q", i);
     cld_plan_tensor(plan, &l->rstd_q, CLD_F32, n_draft, c->n_heads, kept, "layer %zu rstd q", i);
     cld_plan_tensor(plan, &l->k_raw, s, keys, kv, kept, "layer %zu k projection", i);
-    cld_plan_tensor(plan, &l->k, s, keys, kv, kept, "layer %zu k", i);
+    cld_plan_tensor(plan, &l->k, s, n_seen, kv, seen, "layer %zu k", i);
     cld_plan_tensor(plan, &l->rstd_k, CLD_F32, keys, c->n_kv_heads, kept, "layer %zu rstd k", i);
-    cld_plan_tensor(plan, &l->v, s, keys, kv, kept, "layer %zu v", i);
+    cld_plan_tensor(plan, &l->v, s, n_seen, kv, seen, "layer %zu v", i);
     cld_plan_tensor(plan, &l->o, s, n_draft, q, kept, "layer %zu attention", i);
     cld_plan_tensor(plan, &l->lse, CLD_F32, c->n_heads, n_draft, kept, "layer %zu lse", i);
     cld_plan_tensor(plan, &l->x_mid, s, n_draft, c->hidden, kept, "layer %zu x mid", i);
@@ -299,19 +312,19 @@ static void forward_layer(struct cld_drafter *d, size_t i)
     cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wk->weight), CLD_NONE, CLD_NONE,
                  CLD_BEHIND(&l->k_raw));
     cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wv->weight), CLD_NONE, CLD_NONE,
-                 CLD_BEHIND(&l->v));
+                 cld_kept(CLD_BEHIND(&l->v)));
     cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->ctx), CLD_ALL(&l->wk->weight), CLD_NONE, CLD_NONE,
                  CLD_CTX(&l->k_raw));
     cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->ctx), CLD_ALL(&l->wv->weight), CLD_NONE, CLD_NONE,
-                 CLD_CTX(&l->v));
+                 cld_kept(CLD_CTX(&l->v)));
     cld_add_qknorm_rope(g, CLD_DRAFT(&l->q_raw), CLD_ALL(&l->qn->weight), eps, c->head_dim,
                         CLD_BEHIND(&d->positions), CLD_ALL(&d->rope), CLD_DRAFT(&l->q),
                         CLD_DRAFT(&l->rstd_q));
     cld_add_qknorm_rope(g, CLD_KEYS(&l->k_raw), CLD_ALL(&l->kn->weight), eps, c->head_dim,
-                        CLD_KEYS(&d->positions), CLD_ALL(&d->rope), CLD_KEYS(&l->k),
+                        CLD_KEYS(&d->positions), CLD_ALL(&d->rope), cld_kept(CLD_KEYS(&l->k)),
                         CLD_KEYS(&l->rstd_k));
-    cld_add_attention(g, &d->attention, layer_mask(d, i), CLD_DRAFT(&l->q), CLD_KEYS(&l->k),
-                      CLD_KEYS(&l->v), CLD_DRAFT(&l->o), CLD_ALL(&l->lse));
+    cld_add_attention(g, &d->attention, layer_mask(d, i), CLD_DRAFT(&l->q), CLD_SEEN(&l->k),
+                      CLD_SEEN(&l->v), CLD_DRAFT(&l->o), CLD_ALL(&l->lse));
     cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->o), CLD_ALL(&l->wo->weight), CLD_NONE,
                  CLD_DRAFT(&l->x_in), CLD_DRAFT(&l->x_mid));
     cld_add_rmsnorm(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight), eps, CLD_DRAFT(&l->y2),
@@ -442,7 +455,7 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
     if (!d->layers || !d->params)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a drafter of %zu layers",
                         config->n_layers);
-    if ((s = cld_attention_plan(q, options->attention, n_draft, cld_add(d->limits.n_ctx, n_draft),
+    if ((s = cld_attention_plan(q, options->attention, n_draft, seen_room(d),
                                 config->n_heads, config->n_kv_heads, config->head_dim,
                                 options->storage, options->storage, options->train,
                                 &d->attention, err)))

@@ -50,6 +50,7 @@ struct cld_drafter_limits {
     size_t n_ctx, n_blocks; /* of one forward and backward */
     size_t loss_chunk;      /* blocks whose logits exist at once */
     size_t n_positions;     /* rows of the rotary table: context plus a block */
+    size_t n_kept; /* tokens of one text whose keys and values are kept from pass to pass; 0: none */
 };
 struct cld_drafter_options {
     enum cld_dtype storage;    /* of weights and activations: F32, or BF16 */
@@ -107,6 +108,7 @@ struct cld_drafter {
     struct cld_span *spans; /* [draft rows], host, like the next two; from cld_drafter_prepare */
     float *host_ce;
     int32_t *host_hit;
+    size_t n_kept; /* tokens whose keys and values are there (limits.n_kept); the caller's to set */
     struct cld_extents extents;
     uint64_t tiles_expected[3]; /* since the last reset: forward, dQ, dK/dV */
     /* Set by who wants to know how far a backward pass is, on its thread: kernels up to those that
@@ -184,6 +186,8 @@ enum cld_status cld_drafter_get(const struct cld_drafter *d, const struct cld_pa
                                 struct cld_error *err);
 
 /* One micro-batch. Features of its context tokens are already in d->features (rows [0, n_ctx)).
+ * Where d->n_kept tokens are kept, the batch goes on with their text: its context tokens are the next
+ * ones (cld_batch_continue), and their keys and values stand behind the kept ones afterwards.
  * Uploads the batch, runs forward; then the loss. inv_sum_weight: 1 / sum of weights of the global
  * batch, by which gradients are scaled. `gradient`: dzs is computed for cld_drafter_backward.
  * Adds to *score. n_supervised = 0 is fine. The head must not change after the first loss. */
@@ -192,6 +196,10 @@ enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batc
 enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *b,
                                  double inv_sum_weight, bool gradient, struct cld_score *score,
                                  struct cld_error *err);
+/* Logits of draft rows [first, first + n) of the last forward, n <= d->logits' rows, into its rows
+ * [0, n). Enqueued. */
+enum cld_status cld_drafter_logits(struct cld_drafter *d, size_t first, size_t n,
+                                   struct cld_error *err);
 /* Adds the gradients of the last forward and loss to the gradient arena, or begins it anew
  * (cld_drafter_forget_grads). */
 enum cld_status cld_drafter_backward(struct cld_drafter *d, const struct cld_batch *b,

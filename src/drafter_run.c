@@ -123,9 +123,10 @@ static struct cld_graph_run run_of(struct cld_drafter *d)
 static enum cld_status set_mask(struct cld_drafter *d, const struct cld_batch *b, size_t window,
                                 struct cld_attention_mask *mask, struct cld_error *err)
 {
-    cld_mask_draft(b->blocks, b->n_blocks, b->block_size, b->n_ctx, window,
-                   d->config.sliding_causal, d->spans);
-    return cld_attention_mask_set(d->q, &d->attention, d->spans, b->n_draft, b->n_ctx + b->n_draft,
+    size_t n_ctx = d->n_kept + b->n_ctx;
+    cld_mask_draft(b->blocks, b->n_blocks, b->block_size, n_ctx, window, d->config.sliding_causal,
+                   d->spans);
+    return cld_attention_mask_set(d->q, &d->attention, d->spans, b->n_draft, n_ctx + b->n_draft,
                                   mask, err);
 }
 
@@ -138,11 +139,14 @@ static enum cld_status upload_batch(struct cld_drafter *d, const struct cld_batc
         return cld_fail(err, CLD_E_INTERNAL, "",
                         "a micro-batch of %zu tokens and %zu blocks passes the plan's %zu and %zu",
                         b->n_ctx, b->n_blocks, d->limits.n_ctx, d->limits.n_blocks);
+    if (d->n_kept && d->n_kept + b->n_ctx > d->limits.n_kept)
+        return cld_fail(err, CLD_E_INTERNAL, "", "%zu tokens pass the %zu that can be kept",
+                        d->n_kept + b->n_ctx, d->limits.n_kept);
     for (size_t i = 0; i < b->n_ctx + b->n_draft; i++)
         if ((size_t)b->positions[i] >= d->rope.n_rows)
             return cld_fail(err, CLD_E_INTERNAL, "", "position %d passes the rotary table of %zu",
                             (int)b->positions[i], d->rope.n_rows);
-    d->extents = (struct cld_extents){b->n_ctx, b->n_draft};
+    d->extents = (struct cld_extents){b->n_ctx, b->n_draft, d->n_kept};
     if ((s = cld_buf_write(d->positions.buf, 0, b->positions, (b->n_ctx + b->n_draft) * w, err)) ||
         (s = cld_buf_write(d->draft_ids.buf, 0, b->draft_ids, b->n_draft * w, err)) ||
         (s = cld_buf_write(d->sup_rows.buf, 0, b->rows, b->n_supervised * w, err)) ||
@@ -191,6 +195,17 @@ static enum cld_status turn_head(struct cld_drafter *d, struct cld_error *err)
         s = cld_gemm_turn(d->q, d->head, &d->head_turned, err);
     d->head_is_turned = !s;
     return s;
+}
+
+enum cld_status cld_drafter_logits(struct cld_drafter *d, size_t first, size_t n,
+                                   struct cld_error *err)
+{
+    struct cld_tensor z = cld_tensor_rows(&d->z, first, n);
+    struct cld_tensor logits = cld_tensor_rows(&d->logits, 0, n);
+    struct cld_head_loss head = {
+        .gemm = d->gemm, .head = d->head, .head_turned = cld_drafter_head_turned(d)};
+    enum cld_status s = turn_head(d, err);
+    return s ? s : cld_head_logits(d->q, &head, &z, &logits, d->scratch, err);
 }
 
 enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *b,

@@ -3,18 +3,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dataset.h"
 #include "file.h"
+#include "grow.h"
 #include "log.h"
 #include "sampler.h"
 #include "sha256.h"
 #include "size.h"
 
+struct bucket {
+    char *name;
+    struct cld_dataset *rows;
+};
+
 struct cld_feed {
     const struct cld_config *cfg;
     struct cld_tokenizer *tokenizer; /* NULL: no text is read */
     char tokenizer_hash[CLD_SHA256_HEX_BYTES];
-    struct cld_dataset *train, *heldout;
+    struct cld_dataset *train;
+    struct bucket *buckets; /* held-out sets */
+    size_t n_buckets, cap_buckets, used; /* `used` is the one in use */
     struct cld_sampler *sampler;
     struct cld_document *docs; /* of the last call */
     int32_t *anchors;
@@ -61,7 +68,11 @@ void cld_feed_close(struct cld_feed *f)
         return;
     cld_sampler_free(f->sampler);
     cld_dataset_free(f->train);
-    cld_dataset_free(f->heldout);
+    for (size_t i = 0; i < f->n_buckets; i++) {
+        free(f->buckets[i].name);
+        cld_dataset_free(f->buckets[i].rows);
+    }
+    free(f->buckets);
     cld_tokenizer_free(f->tokenizer);
     free(f->docs);
     free(f->anchors);
@@ -86,8 +97,8 @@ const char *cld_feed_tokenizer_hash(const struct cld_feed *f)
     return f->tokenizer_hash;
 }
 
-static enum cld_status choose_template(const struct cld_config *cfg, enum cld_chat_template *out,
-                                       struct cld_error *err)
+enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_template *out,
+                                  struct cld_error *err)
 {
     switch (cfg->data.template) {
     case CLD_TEMPLATE_NONE: return cld_chat_template_of(cfg->target.dir, out, err);
@@ -107,9 +118,53 @@ static enum cld_status load_set(struct cld_feed *f, const char *path, size_t voc
                                           .n_vocab = vocab,
                                           .bad_row_fatal = f->cfg->data.bad_row ==
                                                            CLD_BAD_ROW_FAIL};
-    if (f->tokenizer && (s = choose_template(f->cfg, &options.chat_template, err)))
+    if (f->tokenizer && (s = cld_feed_template(f->cfg, &options.chat_template, err)))
         return s;
     return cld_dataset_load(&path, 1, &options, out, err);
+}
+
+/* Adds a held-out set; `name` [n_name]. */
+static enum cld_status add_bucket(struct cld_feed *f, const char *name, size_t n_name,
+                                  const char *path, size_t vocab, struct cld_error *err)
+{
+    enum cld_status s =
+        cld_grow(&f->buckets, &f->cap_buckets, f->n_buckets + 1, sizeof *f->buckets, err);
+    if (s)
+        return s;
+    struct bucket *b = &f->buckets[f->n_buckets];
+    *b = (struct bucket){.name = cld_format("%.*s", (int)n_name, name)};
+    if (!b->name)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a bucket");
+    f->n_buckets++;
+    for (size_t i = 0; i + 1 < f->n_buckets; i++)
+        if (!strcmp(f->buckets[i].name, b->name))
+            return cld_fail(err, CLD_E_USAGE, "name each bucket once",
+                            "eval.buckets has '%s' twice", b->name);
+    return load_set(f, path, vocab, &b->rows, err);
+}
+
+/* data.heldout under the name of its file, without directories and what follows the first point. */
+static enum cld_status add_heldout(struct cld_feed *f, size_t vocab, struct cld_error *err)
+{
+    const char *path = f->cfg->data.heldout, *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    return add_bucket(f, name, strcspn(name, "."), path, vocab, err);
+}
+
+static enum cld_status add_buckets(struct cld_feed *f, size_t vocab, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct cld_text_list *list = &f->cfg->eval.buckets;
+    if (!list->n && f->cfg->data.heldout)
+        return add_heldout(f, vocab, err);
+    for (size_t i = 0; i < list->n && !s; i++) {
+        size_t n_name = strcspn(list->v[i], "=");
+        if (!n_name || !list->v[i][n_name] || !list->v[i][n_name + 1])
+            return cld_fail(err, CLD_E_USAGE, "write NAME=FILE, NAME=FILE, ...",
+                            "eval.buckets: '%s' has no name and file", list->v[i]);
+        s = add_bucket(f, list->v[i], n_name, list->v[i] + n_name + 1, vocab, err);
+    }
+    return s;
 }
 
 enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, struct cld_error *err)
@@ -125,8 +180,10 @@ enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, stru
     } else if (train) {
         s = load_set(f, cfg->data.train, vocab, &f->train, err);
     }
-    if (!s && cfg->data.heldout)
-        s = load_set(f, cfg->data.heldout, vocab, &f->heldout, err);
+    if (!s && !train)
+        s = add_buckets(f, vocab, err);
+    else if (!s && cfg->data.heldout)
+        s = add_heldout(f, vocab, err);
     if (!s && train)
         s = cld_sampler_new(f->train, (uint64_t)cfg->run.seed,
                             cfg->data.packing ? cfg->data.max_length : 0, &f->sampler, err);
@@ -140,7 +197,27 @@ size_t cld_feed_n_train(const struct cld_feed *f)
 
 size_t cld_feed_n_heldout(const struct cld_feed *f)
 {
-    return f->heldout ? cld_dataset_n_rows(f->heldout) : 0;
+    return f->n_buckets ? cld_dataset_n_rows(f->buckets[f->used].rows) : 0;
+}
+
+struct cld_row cld_feed_heldout_row(const struct cld_feed *f, size_t i)
+{
+    return cld_dataset_row(f->buckets[f->used].rows, i);
+}
+
+size_t cld_feed_n_buckets(const struct cld_feed *f)
+{
+    return f->n_buckets;
+}
+
+const char *cld_feed_bucket_name(const struct cld_feed *f, size_t i)
+{
+    return f->buckets[i].name;
+}
+
+void cld_feed_use_bucket(struct cld_feed *f, size_t i)
+{
+    f->used = i;
 }
 
 /* Adds one row of a dataset as a document. Anchor lists grow behind each other; documents point to
@@ -247,7 +324,7 @@ enum cld_status cld_feed_missing(struct cld_feed *f, struct cld_feature_store *s
     if (f->cfg->eval.rows)
         n_heldout = cld_min(n_heldout, f->cfg->eval.rows);
     for (size_t i = 0; i < n_heldout && !s; i++) {
-        struct cld_row row = cld_dataset_row(f->heldout, i);
+        struct cld_row row = cld_feed_heldout_row(f, i);
         note_needed(store, &row, true, out);
     }
     free(seen);
@@ -260,7 +337,7 @@ enum cld_status cld_feed_heldout(struct cld_feed *f, size_t first, size_t n,
 {
     f->n_docs = f->n_anchors = 0;
     for (size_t i = 0; i < n; i++) {
-        struct cld_row row = cld_dataset_row(f->heldout, first + i);
+        struct cld_row row = cld_feed_heldout_row(f, first + i);
         enum cld_status s = add_document(f, &row, 0, SIZE_MAX, i, true, err);
         if (s)
             return s;

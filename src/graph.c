@@ -18,6 +18,7 @@ static bool shares_a(const struct cld_op *a, const struct cld_op *b)
 {
     return a->kind == CLD_OP_GEMM && b->kind == CLD_OP_GEMM && a->gemm != CLD_GEMM_TN &&
            b->gemm != CLD_GEMM_TN && a->in[0].t == b->in[0].t && a->in[0].rows == b->in[0].rows &&
+           a->in[0].kept == b->in[0].kept &&
            a->in[1].t->type == b->in[1].t->type;
 }
 
@@ -41,6 +42,11 @@ static void append(struct cld_graph *g, struct cld_op op)
 void cld_add_gather(struct cld_graph *g, struct cld_ref x, struct cld_ref index, struct cld_ref y)
 {
     append(g, (struct cld_op){.kind = CLD_OP_GATHER, .in = {x, index}, .out = {y}});
+}
+
+void cld_add_scatter(struct cld_graph *g, struct cld_ref x, struct cld_ref index, struct cld_ref y)
+{
+    append(g, (struct cld_op){.kind = CLD_OP_SCATTER, .in = {x, index}, .out = {y}});
 }
 
 void cld_add_copy(struct cld_graph *g, struct cld_ref x, struct cld_ref y)
@@ -153,7 +159,10 @@ static struct cld_tensor resolve(struct cld_ref ref, const struct cld_extents *x
         first = x->n_ctx;
         n = x->n_draft;
         break;
+    case CLD_ROWS_SEEN: n = x->n_kept + x->n_ctx + x->n_draft; break;
     }
+    if (ref.kept)
+        first += x->n_kept;
     return t.n_rows == 1 ? cld_tensor_cols(&t, first, n) : cld_tensor_rows(&t, first, n);
 }
 
@@ -233,6 +242,7 @@ static enum cld_status run_op(const struct cld_op *op, bool same_a, const struct
                                       run->scratch};
     switch (op->kind) {
     case CLD_OP_GATHER: return cld_gather_rows(q, o.in[0], o.in[1], o.out[0], err);
+    case CLD_OP_SCATTER: return cld_scatter_rows(q, o.in[0], o.in[1], o.out[0], err);
     case CLD_OP_COPY: return cld_add_tensors(q, o.in[0], NULL, o.out[0], err);
     case CLD_OP_RMSNORM:
         return cld_rmsnorm_forward(q, o.in[0], o.in[1], op->eps, o.out[0], o.out[1], err);

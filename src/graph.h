@@ -20,26 +20,38 @@ enum cld_rows {
     CLD_ROWS_CTX,   /* context tokens: rows [0, n_ctx) */
     CLD_ROWS_DRAFT, /* draft rows: rows [0, n_draft) */
     CLD_ROWS_KEYS,  /* context, then draft rows: [0, n_ctx + n_draft) */
-    CLD_ROWS_BEHIND /* the draft rows behind the context: [n_ctx, n_ctx + n_draft) */
+    CLD_ROWS_BEHIND, /* the draft rows behind the context: [n_ctx, n_ctx + n_draft) */
+    CLD_ROWS_SEEN    /* keys of earlier passes too: [0, n_kept + n_ctx + n_draft) */
 };
+/* n_kept: keys and values of so many tokens are there from earlier passes (incremental decoding);
+ * those of this pass stand behind them. */
 struct cld_extents {
-    size_t n_ctx, n_draft;
+    size_t n_ctx, n_draft, n_kept;
 };
 
 /* A tensor with its extent. `t` is not owned. */
 struct cld_ref {
     const struct cld_tensor *t;
     enum cld_rows rows;
+    bool kept; /* the first n_kept rows are those of earlier passes: rows count from there */
 };
-#define CLD_ALL(t)    ((struct cld_ref){(t), CLD_ROWS_ALL})
-#define CLD_CTX(t)    ((struct cld_ref){(t), CLD_ROWS_CTX})
-#define CLD_DRAFT(t)  ((struct cld_ref){(t), CLD_ROWS_DRAFT})
-#define CLD_KEYS(t)   ((struct cld_ref){(t), CLD_ROWS_KEYS})
-#define CLD_BEHIND(t) ((struct cld_ref){(t), CLD_ROWS_BEHIND})
-#define CLD_NONE      ((struct cld_ref){NULL, CLD_ROWS_ALL})
+#define CLD_ALL(t)    ((struct cld_ref){(t), CLD_ROWS_ALL, false})
+#define CLD_CTX(t)    ((struct cld_ref){(t), CLD_ROWS_CTX, false})
+#define CLD_DRAFT(t)  ((struct cld_ref){(t), CLD_ROWS_DRAFT, false})
+#define CLD_KEYS(t)   ((struct cld_ref){(t), CLD_ROWS_KEYS, false})
+#define CLD_BEHIND(t) ((struct cld_ref){(t), CLD_ROWS_BEHIND, false})
+#define CLD_SEEN(t)   ((struct cld_ref){(t), CLD_ROWS_SEEN, false})
+#define CLD_NONE      ((struct cld_ref){NULL, CLD_ROWS_ALL, false})
+/* The same rows of a tensor that keeps those of earlier passes in front. */
+static inline struct cld_ref cld_kept(struct cld_ref ref)
+{
+    ref.kept = true;
+    return ref;
+}
 
 enum cld_op_kind {
     CLD_OP_GATHER,            /* in: x, index; out: y */
+    CLD_OP_SCATTER,           /* in: x, index; out: y */
     CLD_OP_COPY,              /* in: x; out: y (storage may differ) */
     CLD_OP_RMSNORM,           /* in: x, w; out: y, rstd */
     CLD_OP_RMSNORM_BACK,      /* in: x, w, rstd, dy, residual; out: dx, dw */
@@ -75,6 +87,7 @@ void cld_graph_free(struct cld_graph *g); /* host memory only */
 
 /* Each appends one operation. Out of memory is remembered and reported by cld_graph_run. */
 void cld_add_gather(struct cld_graph *g, struct cld_ref x, struct cld_ref index, struct cld_ref y);
+void cld_add_scatter(struct cld_graph *g, struct cld_ref x, struct cld_ref index, struct cld_ref y);
 void cld_add_copy(struct cld_graph *g, struct cld_ref x, struct cld_ref y);
 void cld_add_rmsnorm(struct cld_graph *g, struct cld_ref x, struct cld_ref w, float eps,
                      struct cld_ref y, struct cld_ref rstd);

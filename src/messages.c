@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "json_read.h"
+#include "utf8.h"
 
 const char *cld_row_fault_name(enum cld_row_fault fault)
 {
@@ -26,6 +27,48 @@ static enum cld_status bad(enum cld_row_fault kind, enum cld_row_fault *fault,
 {
     *fault = kind;
     return cld_fail(err, CLD_E_INPUT, "", "message %zu: %s%.60s", index, what, shown);
+}
+
+static enum cld_status check_row(const json_t *line, enum cld_row_fault *fault,
+                                 struct cld_error *err)
+{
+    static const char *const refused[] = {"tools", "functions", "chat_template_kwargs"};
+    *fault = CLD_ROW_BAD_SHAPE;
+    if (!json_is_object(line))
+        return cld_fail(err, CLD_E_INPUT, "", "a row must be an object, it is %s",
+                        cld_json_kind(line));
+    *fault = CLD_ROW_UNSUPPORTED;
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *v = json_object_get(line, refused[i]);
+        if (v && !json_is_null(v) && !(json_is_array(v) && !json_array_size(v)) &&
+            !(json_is_object(v) && !json_object_size(v)))
+            return cld_fail(err, CLD_E_INPUT, "", "\"%s\" is not supported", refused[i]);
+    }
+    *fault = CLD_ROW_FINE;
+    return CLD_OK;
+}
+
+enum cld_status cld_row_parse(const char *text, size_t n, json_t **out, enum cld_row_fault *fault,
+                              struct cld_error *err)
+{
+    json_error_t where;
+    size_t valid = cld_utf8_valid(text, n);
+    *out = NULL;
+    *fault = CLD_ROW_NOT_UTF8;
+    if (valid < n)
+        return cld_fail(err, CLD_E_INPUT, "", "not UTF-8: byte 0x%02X at column %zu",
+                        (unsigned char)text[valid], valid + 1);
+    *fault = CLD_ROW_BAD_JSON;
+    *out = json_loadb(text, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
+    if (!*out)
+        return cld_fail(err, CLD_E_INPUT, "", "broken JSON at column %d: %s", where.column,
+                        where.text);
+    enum cld_status s = check_row(*out, fault, err);
+    if (s) {
+        json_decref(*out);
+        *out = NULL;
+    }
+    return s;
 }
 
 /* Keys that a template would act upon: refused unless they are empty. */

@@ -44,6 +44,11 @@ const char *cld_row_fault_name(enum cld_row_fault fault);
 
 const char *cld_role_name(enum cld_role role);
 
+/* A line of data as an object, without keys that would change what a template writes. *out is dropped
+ * with json_decref; NULL on failure. CLD_E_INPUT: *fault tells the kind. */
+enum cld_status cld_row_parse(const char *text, size_t n, json_t **out, enum cld_row_fault *fault,
+                              struct cld_error *err);
+
 /* *out [*n] is freed by the caller with free(). CLD_E_INPUT: *fault tells the kind. */
 enum cld_status cld_messages_read(const json_t *list, struct cld_message **out, size_t *n,
                                   enum cld_row_fault *fault, struct cld_error *err);

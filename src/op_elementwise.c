@@ -84,6 +84,24 @@ enum cld_status cld_gather_rows(struct cld_queue *q, const struct cld_tensor *x,
                    CLD_MATRIX(y), CLD_U64(y->n_rows), CLD_U64(y->n_cols));
 }
 
+enum cld_status cld_scatter_rows(struct cld_queue *q, const struct cld_tensor *x,
+                                 const struct cld_tensor *index, const struct cld_tensor *y,
+                                 struct cld_error *err)
+{
+    char options[cld_options_bytes];
+    const struct cld_operand o[] = {
+        {y, CLD_BY_ROWS, "Y", 0}, {x, CLD_BY_ROWS, "X", 0}, {index, CLD_BY_ELEMENT, NULL, CLD_I32}};
+    enum cld_status s = cld_operands_check(
+        "scatter", o, COUNT(o), x->n_cols == y->n_cols && cld_is_vector(index, x->n_rows), err);
+    if (s)
+        return s;
+    size_t local = cld_row_local(q, x->n_cols, 256);
+    cld_row_options(q, o, COUNT(o), local, "", options);
+    return CLD_RUN(q, (&(struct cld_kernel_spec){"scatter.cl", "scatter_rows", options, local}),
+                   x->n_rows, err, CLD_MATRIX(x), CLD_VECTOR(index), CLD_MATRIX(y),
+                   CLD_U64(y->n_rows), CLD_U64(x->n_rows), CLD_U64(x->n_cols));
+}
+
 enum cld_status cld_fill(struct cld_queue *q, const struct cld_tensor *t, float value,
                          struct cld_error *err)
 {

@@ -14,6 +14,14 @@ static struct cld_gemm logits_product(const struct cld_head_loss *l, const struc
                              .c = logits};
 }
 
+enum cld_status cld_head_logits(struct cld_queue *q, const struct cld_head_loss *l,
+                                const struct cld_tensor *z, const struct cld_tensor *logits,
+                                struct cld_buf *scratch, struct cld_error *err)
+{
+    struct cld_gemm product = logits_product(l, z, logits);
+    return cld_gemm(q, &product, scratch, err);
+}
+
 bool cld_head_loss_turns(const struct cld_queue *q, const struct cld_head_loss *l)
 {
     struct cld_gemm g = {
@@ -46,8 +54,7 @@ static enum cld_status run_chunk(struct cld_queue *q, const struct cld_head_loss
     struct cld_tensor loss = cld_tensor_cols(l->loss, first, n);
     struct cld_tensor hit = cld_tensor_cols(l->hit, first, n);
     struct cld_tensor d_logits = cld_tensor_rows(l->dz ? l->d_logits : l->logits, 0, n);
-    struct cld_gemm product = logits_product(l, &z, &logits);
-    if ((s = cld_gemm(q, &product, scratch, err)) ||
+    if ((s = cld_head_logits(q, l, &z, &logits, scratch, err)) ||
         (s = cld_cross_entropy(q, &logits, &labels, &weights, &loss, &hit,
                                l->dz ? &d_logits : NULL, err)) ||
         !l->dz)

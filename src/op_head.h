@@ -18,6 +18,12 @@ struct cld_head_loss {
     const struct cld_tensor *dz;     /* [n, H], overwritten; NULL: no gradient */
 };
 
+/* Enqueued: logits [n, V] F32 of rows z [n, H], by l's head; n rows at once, at most those that
+ * cld_head_loss_scratch_bytes of l->logits is for. */
+enum cld_status cld_head_logits(struct cld_queue *q, const struct cld_head_loss *l,
+                                const struct cld_tensor *z, const struct cld_tensor *logits,
+                                struct cld_buf *scratch, struct cld_error *err);
+
 /* Whether this device multiplies faster by a turned head. Only shapes and types are looked at. */
 bool cld_head_loss_turns(const struct cld_queue *q, const struct cld_head_loss *l);
 

@@ -1,4 +1,4 @@
-/* op_loss.c - cross-entropy over the vocabulary and its gradient. */
+/* op_loss.c - what is read from logits: cross-entropy and its gradient, the first maximum. */
 #include "ops.h"
 
 #include "op_rows.h"
@@ -30,4 +30,20 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
         q, (&(struct cld_kernel_spec){"cross_entropy.cl", "cross_entropy", options, local}), n, err,
         CLD_MATRIX(logits), CLD_MATRIX(gradient), CLD_VECTOR(labels), CLD_VECTOR(weights),
         CLD_VECTOR(loss), CLD_VECTOR(hit), CLD_U64(n), CLD_U64(logits->n_cols));
+}
+
+enum cld_status cld_first_max(struct cld_queue *q, const struct cld_tensor *x,
+                              const struct cld_tensor *index, struct cld_error *err)
+{
+    char options[cld_options_bytes];
+    const struct cld_operand o[] = {{x, CLD_BY_ROWS, "X", 0}, {index, CLD_BY_ELEMENT, NULL, CLD_I32}};
+    bool fit = x->n_cols > 0 && x->n_cols < INT32_MAX && cld_is_vector(index, x->n_rows);
+    enum cld_status s = cld_operands_check("first maximum", o, COUNT(o), fit, err);
+    if (s)
+        return s;
+    size_t local = cld_row_local(q, x->n_cols, 512);
+    cld_row_options(q, o, COUNT(o), local, "", options);
+    return CLD_RUN(q, (&(struct cld_kernel_spec){"first_max.cl", "first_max", options, local}),
+                   x->n_rows, err, CLD_MATRIX(x), CLD_VECTOR(index), CLD_U64(x->n_rows),
+                   CLD_U64(x->n_cols));
 }

@@ -68,6 +68,11 @@ enum cld_status cld_gather_rows(struct cld_queue *q, const struct cld_tensor *x,
                                 const struct cld_tensor *index, const struct cld_tensor *y,
                                 struct cld_error *err);
 
+/* y[index[i]] = x[i] for each row i of x; a negative index leaves y as it is. No index twice. */
+enum cld_status cld_scatter_rows(struct cld_queue *q, const struct cld_tensor *x,
+                                 const struct cld_tensor *index, const struct cld_tensor *y,
+                                 struct cld_error *err);
+
 /* Cross-entropy over the vocabulary and its gradient. logits [n, v]; gradient [n, v], may be the
  * logits themselves, NULL: none: (softmax - onehot(label)) * weight. labels I32 [1, n]; weights F32
  * [1, n] (already divided by the global weight sum). loss F32 [1, n]: unweighted CE of the row; hit
@@ -76,6 +81,10 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
                                   const struct cld_tensor *labels, const struct cld_tensor *weights,
                                   const struct cld_tensor *loss, const struct cld_tensor *hit,
                                   const struct cld_tensor *gradient, struct cld_error *err);
+
+/* The column of the first maximum of each row: index I32 [1, n]. -1 where the row has a NaN. */
+enum cld_status cld_first_max(struct cld_queue *q, const struct cld_tensor *x,
+                              const struct cld_tensor *index, struct cld_error *err);
 
 /* *out = sum of squares of all elements of an F32 or BF16 tensor without gaps, added in double on
  * the host from a fixed number of float partial sums. Waits for the device. scratch:

@@ -14,7 +14,7 @@
 
 enum cld_status (*cld_pipeline_fault)(const char *worker, size_t number, struct cld_error *err);
 
-enum order_kind { ORDER_BEGIN, ORDER_STEP, ORDER_EVALUATE, ORDER_SAVE };
+enum order_kind { ORDER_BEGIN, ORDER_STEP, ORDER_EVALUATE, ORDER_WEIGHTS, ORDER_SAVE };
 
 /* What all drafters are to do now. Written by main while they wait. */
 struct order {
@@ -22,6 +22,7 @@ struct order {
     const char *resumed, *init;
     double learning_rate;
     size_t update;
+    void *weights;
     const char *dir;
     const struct cld_drafter_file *file;
     const struct cld_train_state *state;
@@ -378,6 +379,13 @@ static enum cld_status save(struct member *m, const struct order *o, struct cld_
                                           o->keep, err);
 }
 
+static enum cld_status give_weights(struct member *m, const struct order *o, struct cld_error *err)
+{
+    const struct cld_tensor *weights = &m->w.drafter.weights;
+    return m->index ? CLD_OK
+                    : cld_buf_read(weights->buf, 0, o->weights, cld_tensor_bytes(weights), err);
+}
+
 static enum cld_status obey(struct member *m, const struct order *o, struct cld_error *err)
 {
     switch (o->kind) {
@@ -387,6 +395,8 @@ static enum cld_status obey(struct member *m, const struct order *o, struct cld_
         return take_step(m, o, err);
     case ORDER_EVALUATE:
         return use_job(m, CLD_JOB_EVALUATE, err);
+    case ORDER_WEIGHTS:
+        return give_weights(m, o, err);
     case ORDER_SAVE:
         return save(m, o, err);
     }
@@ -719,6 +729,12 @@ enum cld_status cld_pipeline_evaluate(struct cld_pipeline *p, struct cld_score *
     size_t n_tokens = 0;
     enum cld_status s = give_order(p, &o, err);
     return s ? s : gather_results(p, score, &n_tokens, err);
+}
+
+enum cld_status cld_pipeline_weights(struct cld_pipeline *p, void *to, struct cld_error *err)
+{
+    struct order o = {.kind = ORDER_WEIGHTS, .weights = to};
+    return give_order(p, &o, err);
 }
 
 enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,

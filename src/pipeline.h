@@ -79,6 +79,10 @@ enum cld_status cld_pipeline_step(struct cld_pipeline *p, double learning_rate, 
 enum cld_status cld_pipeline_evaluate(struct cld_pipeline *p, struct cld_score *score,
                                       struct cld_error *err);
 
+/* The weights that all drafters have now, as they are stored: [n_elems] in the storage of the run, to
+ * host memory. */
+enum cld_status cld_pipeline_weights(struct cld_pipeline *p, void *to, struct cld_error *err);
+
 /* Writes a checkpoint (checkpoint.h), on rank 0; all machines call it. */
 enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,
                                   const struct cld_drafter_file *f,

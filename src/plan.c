@@ -27,7 +27,7 @@ const char *cld_purpose_name(enum cld_purpose p)
 {
     static const char *const names[CLD_N_PURPOSES] = {
         "weights",   "frozen", "optimizer", "gradients", "activations", "temporary",
-        "attention", "loss",   "input",     "ring",      "staging"};
+        "kept",      "attention", "loss", "input",     "ring",        "staging"};
     return names[p];
 }
 

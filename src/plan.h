@@ -21,6 +21,7 @@ enum cld_purpose {
     CLD_FOR_GRADIENTS,   /* of weights, fp32 */
     CLD_FOR_ACTIVATIONS, /* kept from forward to backward */
     CLD_FOR_TEMPORARY,   /* shared by layers, dead between operations */
+    CLD_FOR_KEPT,        /* keys and values of a text that is decoded */
     CLD_FOR_ATTENTION,   /* masks and workspace of attention */
     CLD_FOR_LOSS,        /* logits of one chunk and what belongs to them */
     CLD_FOR_INPUT,       /* tokens, positions, indices, features of a micro-batch */

@@ -74,11 +74,11 @@ static void plan_weights(struct cld_target *t, struct cld_plan *plan)
                     "model.embed_tokens.weight");
     if (c->tied)
         cld_plan_part(plan, &t->head, &t->embed, 0, c->vocab, c->hidden, "lm_head.weight (tied)");
-    else if (!t->options.no_head || t->options.logits)
+    else if (!t->options.no_head || t->options.n_logits)
         cld_plan_tensor(plan, &t->head, s, c->vocab, c->hidden, CLD_FOR_FROZEN, "lm_head.weight");
     for (size_t i = 0; i < t->n_layers; i++)
         plan_layer(t, i, plan);
-    if (t->options.logits)
+    if (t->options.n_logits)
         cld_plan_tensor(plan, &t->norm, s, 1, c->hidden, CLD_FOR_FROZEN, "model.norm.weight");
 }
 
@@ -90,6 +90,29 @@ static void plan_taps(struct cld_target *t, struct cld_plan *plan)
     for (size_t k = 0; k < t->options.n_taps; k++) {
         cld_plan_part(plan, &t->tap_parts[k], &t->taps, k * h, n, h, "tap %zu", k);
         t->tap_parts[k].ld = t->taps.ld;
+    }
+}
+
+static size_t n_texts(const struct cld_target *t)
+{
+    return cld_max(1, t->options.n_texts);
+}
+
+static void plan_keys(struct cld_target *t, struct cld_plan *plan)
+{
+    enum cld_dtype s = t->options.storage;
+    size_t kv = t->config.n_kv_heads * t->head_room, n_kept = t->options.n_kept;
+    size_t n = cld_max(cld_mul(n_texts(t), n_kept), t->options.n_tokens);
+    enum cld_purpose p = n_kept ? CLD_FOR_KEPT : CLD_FOR_TEMPORARY;
+    for (size_t i = 0; i < t->n_layers; i++) {
+        struct cld_target_keys *l = &t->keys[i], *first = t->keys;
+        if (n_kept || !i) {
+            cld_plan_tensor(plan, &l->k, s, n, kv, p, "target layer %zu k", i);
+            cld_plan_tensor(plan, &l->v, s, n, kv, p, "target layer %zu v", i);
+        } else {
+            cld_plan_part(plan, &l->k, &first->k, 0, first->k.n_rows, kv, "%s", first->k.name);
+            cld_plan_part(plan, &l->v, &first->v, 0, first->v.n_rows, kv, "%s", first->v.name);
+        }
     }
 }
 
@@ -110,15 +133,22 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
     cld_plan_tensor(plan, &t->q_raw, s, n, q, p, "target q projection");
     cld_plan_tensor(plan, &t->q_rot, s, n, q, p, "target q");
     cld_plan_tensor(plan, &t->k_raw, s, n, kv, p, "target k projection");
-    cld_plan_tensor(plan, &t->k_rot, s, n, kv, p, "target k");
-    cld_plan_tensor(plan, &t->v, s, n, kv, p, "target v");
+    if (n_texts(t) > 1) {
+        cld_plan_tensor(plan, &t->k_new, s, n, kv, p, "target k of a pass");
+        cld_plan_tensor(plan, &t->v_new, s, n, kv, p, "target v of a pass");
+        cld_plan_tensor(plan, &t->places, CLD_I32, 1, n, CLD_FOR_INPUT, "target places");
+    }
     cld_plan_tensor(plan, &t->o, s, n, q, p, "target attention");
     cld_plan_tensor(plan, &t->lse, CLD_F32, c->n_heads, n, p, "target lse");
     cld_plan_tensor(plan, &t->gate, s, n, c->intermediate, p, "target gate");
     cld_plan_tensor(plan, &t->up, s, n, c->intermediate, p, "target up");
     cld_plan_tensor(plan, &t->act, s, n, c->intermediate, p, "target mlp");
-    if (t->options.logits)
-        cld_plan_tensor(plan, &t->logits, CLD_F32, n, c->vocab, CLD_FOR_LOSS, "target logits");
+    if (t->options.n_logits) {
+        cld_plan_tensor(plan, &t->rows, CLD_I32, 1, t->options.n_logits, CLD_FOR_INPUT,
+                        "rows of logits");
+        cld_plan_tensor(plan, &t->logits, CLD_F32, t->options.n_logits, c->vocab, CLD_FOR_LOSS,
+                        "target logits");
+    }
     cld_plan_buffer(plan, &t->mask.buf, t->attention.mask_bytes, CLD_FOR_ATTENTION, "target mask");
 }
 
@@ -145,6 +175,11 @@ static void add_layer(struct cld_target *t, size_t i)
     struct cld_graph *g = &t->forward;
     const struct cld_model_config *c = &t->config;
     const struct cld_target_layer *l = &t->layers[i];
+    const struct cld_target_keys *keys = &t->keys[i];
+    /* One text's keys follow each other; those of several are put to their places. */
+    bool several = n_texts(t) > 1;
+    struct cld_ref k_to = several ? CLD_CTX(&t->k_new) : cld_kept(CLD_CTX(&keys->k));
+    struct cld_ref v_to = several ? CLD_CTX(&t->v_new) : cld_kept(CLD_CTX(&keys->v));
     const enum cld_gemm_kind kind = t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
     float eps = (float)c->rms_norm_eps;
     float head_eps = (float)(c->rms_norm_eps * head_share(t));
@@ -154,13 +189,19 @@ static void add_layer(struct cld_target *t, size_t i)
     cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wk), bias(&l->bk, c->qkv_bias),
                  CLD_NONE, CLD_CTX(&t->k_raw));
     cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wv), bias(&l->bv, c->qkv_bias),
-                 CLD_NONE, CLD_CTX(&t->v));
+                 CLD_NONE, v_to);
     cld_add_qknorm_rope(g, CLD_CTX(&t->q_raw), bias(&l->qn, c->qk_norm), head_eps, t->head_room,
                         CLD_CTX(&t->positions), CLD_ALL(&t->rope), CLD_CTX(&t->q_rot), CLD_NONE);
     cld_add_qknorm_rope(g, CLD_CTX(&t->k_raw), bias(&l->kn, c->qk_norm), head_eps, t->head_room,
-                        CLD_CTX(&t->positions), CLD_ALL(&t->rope), CLD_CTX(&t->k_rot), CLD_NONE);
-    cld_add_attention(g, &t->attention, &t->mask, CLD_CTX(&t->q_rot), CLD_CTX(&t->k_rot),
-                      CLD_CTX(&t->v), CLD_CTX(&t->o), CLD_ALL(&t->lse));
+                        CLD_CTX(&t->positions), CLD_ALL(&t->rope), k_to, CLD_NONE);
+    if (several) {
+        cld_add_scatter(g, CLD_CTX(&t->k_new), CLD_CTX(&t->places), CLD_ALL(&keys->k));
+        cld_add_scatter(g, CLD_CTX(&t->v_new), CLD_CTX(&t->places), CLD_ALL(&keys->v));
+    }
+    cld_add_attention(g, &t->attention, &t->mask, CLD_CTX(&t->q_rot),
+                      several ? CLD_ALL(&keys->k) : CLD_SEEN(&keys->k),
+                      several ? CLD_ALL(&keys->v) : CLD_SEEN(&keys->v), CLD_CTX(&t->o),
+                      CLD_ALL(&t->lse));
     cld_add_gemm(g, kind, CLD_CTX(&t->o), CLD_ALL(&l->wo), bias(&l->bo, c->o_bias),
                  CLD_CTX(&t->x), CLD_CTX(&t->x_mid));
     cld_add_rmsnorm(g, CLD_CTX(&t->x_mid), CLD_ALL(&l->ln2), eps, CLD_CTX(&t->y), CLD_NONE);
@@ -189,17 +230,29 @@ static void write_forward(struct cld_target *t)
         add_layer(t, i);
         add_taps(t, (int)i);
     }
-    if (!t->options.logits)
-        return;
-    cld_add_rmsnorm(g, CLD_CTX(&t->x), CLD_ALL(&t->norm), (float)t->config.rms_norm_eps,
-                    CLD_CTX(&t->y), CLD_NONE);
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&t->y), CLD_ALL(&t->head), CLD_NONE, CLD_NONE,
-                 CLD_CTX(&t->logits));
+}
+
+static struct cld_gemm logits_product(const struct cld_target *t, const struct cld_tensor *y,
+                                      const struct cld_tensor *logits)
+{
+    return (struct cld_gemm){
+        .kind = CLD_GEMM_NT, .backend = t->gemm, .a = y, .b = &t->head, .c = logits};
+}
+
+static size_t scratch_bytes(const struct cld_target *t)
+{
+    size_t n = cld_max(cld_graph_scratch_bytes(t->q, &t->forward), 4);
+    if (t->options.n_logits) {
+        struct cld_tensor y = cld_tensor_rows(&t->y, 0, t->options.n_logits);
+        struct cld_gemm g = logits_product(t, &y, &t->logits);
+        n = cld_max(n, cld_gemm_scratch_bytes(t->q, &g));
+    }
+    return n;
 }
 
 static enum cld_status check_taps(struct cld_target *t, struct cld_error *err)
 {
-    t->n_layers = t->options.logits ? t->config.n_layers : 0;
+    t->n_layers = t->options.n_logits ? t->config.n_layers : 0;
     for (size_t k = 0; k < t->options.n_taps; k++) {
         int v = t->options.taps[k];
         if (v < -1 || (v >= 0 && (size_t)v >= t->config.n_layers))
@@ -239,13 +292,16 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     t->config = *config;
     t->options = *options;
     t->options.n_tokens = cld_round_up(cld_max(options->n_tokens, row_room), row_room);
+    t->options.n_logits = cld_min(cld_round_up(options->n_logits, row_room), t->options.n_tokens);
     t->q = q;
     t->head_room = cld_round_up(config->head_dim, head_unit);
     if ((s = check_taps(t, err)))
         return s;
+    t->keys = calloc(cld_max(1, t->n_layers), sizeof *t->keys);
     t->layers = calloc(cld_max(1, t->n_layers), sizeof *t->layers);
     t->tap_parts = calloc(cld_max(1, options->n_taps), sizeof *t->tap_parts);
-    if (!t->layers || !t->tap_parts)
+    t->n_kept = calloc(n_texts(t), sizeof *t->n_kept);
+    if (!t->keys || !t->n_kept || !t->layers || !t->tap_parts)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a target of %zu layers",
                         t->n_layers);
     t->turned = products_turn(t);
@@ -253,15 +309,17 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     plan_taps(t, plan);
     if (options->given_taps)
         return CLD_OK;
-    if ((s = cld_attention_plan(q, options->attention, t->options.n_tokens, t->options.n_tokens,
-                                config->n_heads, config->n_kv_heads, t->head_room,
-                                options->storage, CLD_F32, false, &t->attention, err)))
+    if ((s = cld_attention_plan(q, options->attention, t->options.n_tokens,
+                                cld_max(t->options.n_tokens, cld_mul(n_texts(t), options->n_kept)), config->n_heads,
+                                config->n_kv_heads, t->head_room, options->storage, CLD_F32,
+                                false, &t->attention, err)))
         return s;
     t->attention.scale = (float)score_scale(t);
     plan_activations(t, plan);
+    plan_keys(t, plan);
     write_forward(t);
     t->options.taps = NULL;
-    size_t n_scratch_bytes = cld_max(cld_graph_scratch_bytes(q, &t->forward), 4);
+    size_t n_scratch_bytes = scratch_bytes(t);
     if (t->turned) /* matrices pass through it while they are loaded */
         n_scratch_bytes = cld_max(n_scratch_bytes, largest_matrix_bytes(t));
     cld_plan_buffer(plan, &t->scratch, n_scratch_bytes, CLD_FOR_TEMPORARY, "target scratch");
@@ -274,7 +332,11 @@ void cld_target_free(struct cld_target *t)
         return;
     free(t->layers);
     free(t->tap_parts);
+    free(t->keys);
+    free(t->n_kept);
     free(t->spans);
+    free(t->host_positions);
+    free(t->host_places);
     cld_graph_free(&t->forward);
     cld_attention_mask_free(&t->mask);
     memset(t, 0, sizeof *t);
@@ -395,7 +457,9 @@ enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *e
 static enum cld_status prepare(struct cld_target *t, struct cld_error *err)
 {
     size_t n = t->options.given_taps ? 0 : t->options.n_tokens;
-    if (n && !(t->spans = calloc(n, sizeof *t->spans)))
+    if (n && (!(t->spans = calloc(n, sizeof *t->spans)) ||
+              !(t->host_positions = calloc(n, sizeof *t->host_positions)) ||
+              !(t->host_places = calloc(n, sizeof *t->host_places))))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the mask of %zu tokens", n);
     return cld_target_upload_rope(t, err);
 }
@@ -451,14 +515,12 @@ enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cl
 
 /* --- forward ---------------------------------------------------------------------------------- */
 
-enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,
-                                   const int32_t *positions, const int32_t *doc, size_t n,
-                                   struct cld_error *err)
+/* n tokens whose spans are set, of n_keys keys; n_kept of a single text are there. */
+static enum cld_status run_pass(struct cld_target *t, const int32_t *ids, const int32_t *positions,
+                                size_t n, size_t n_kept, size_t n_keys, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    if (n > t->options.n_tokens)
-        return cld_fail(err, CLD_E_INTERNAL, "", "%zu tokens pass the target's plan of %zu", n,
-                        t->options.n_tokens);
+    const size_t w = sizeof(int32_t);
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || (size_t)ids[i] >= t->config.vocab || positions[i] < 0 ||
             (size_t)positions[i] >= t->rope.n_rows)
@@ -467,11 +529,87 @@ enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,
                             (int)ids[i], (int)positions[i], t->config.vocab, t->rope.n_rows);
     if (!n)
         return CLD_OK;
-    cld_mask_causal(doc, n, t->spans);
-    if ((s = cld_attention_mask_set(t->q, &t->attention, t->spans, n, n, &t->mask, err)) ||
-        (s = cld_buf_write(t->ids.buf, 0, ids, n * sizeof *ids, err)) ||
-        (s = cld_buf_write(t->positions.buf, 0, positions, n * sizeof *positions, err)))
+    if ((s = cld_attention_mask_set(t->q, &t->attention, t->spans, n, n_keys, &t->mask, err)) ||
+        (s = cld_buf_write(t->ids.buf, 0, ids, n * w, err)) ||
+        (s = cld_buf_write(t->positions.buf, 0, positions, n * w, err)) ||
+        (t->places.buf && (s = cld_buf_write(t->places.buf, 0, t->host_places, n * w, err))))
         return s;
-    struct cld_graph_run run = {t->q, {n, 0}, t->scratch, t->gemm, NULL, false};
+    struct cld_graph_run run = {t->q, {n, 0, n_kept}, t->scratch, t->gemm, NULL, false};
     return cld_graph_run(&t->forward, 0, t->forward.n, &run, err);
+}
+
+enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,
+                                   const int32_t *positions, const int32_t *doc, size_t n,
+                                   struct cld_error *err)
+{
+    if (n > t->options.n_tokens || n_texts(t) > 1)
+        return cld_fail(err, CLD_E_INTERNAL, "",
+                        "%zu tokens pass the target's plan of %zu, or it keeps %zu texts", n,
+                        t->options.n_tokens, n_texts(t));
+    t->n_kept[0] = 0;
+    cld_mask_causal(doc, n, t->spans);
+    return run_pass(t, ids, positions, n, 0, n, err);
+}
+
+/* Where the rows of a run stand, and what they see. */
+static enum cld_status lay_run(struct cld_target *t, const struct cld_target_run *run, size_t first,
+                               struct cld_error *err)
+{
+    size_t room = t->options.n_kept;
+    if (run->text >= n_texts(t) || cld_add(first, run->n) > t->options.n_tokens ||
+        cld_add(t->n_kept[run->text], run->n) > room)
+        return cld_fail(err, CLD_E_INTERNAL, "",
+                        "%zu tokens of text %zu, row %zu, pass the target's plan: %zu at once, %zu "
+                        "kept of each of %zu texts",
+                        run->n, run->text, first, t->options.n_tokens, room, n_texts(t));
+    for (size_t i = 0; i < run->n; i++) {
+        size_t at = t->n_kept[run->text] + i, begin = run->text * room;
+        t->host_positions[first + i] = (int32_t)at;
+        t->host_places[first + i] = (int32_t)(begin + at);
+        t->spans[first + i] = (struct cld_span){(int32_t)begin, (int32_t)(begin + at + 1), 0, 0};
+    }
+    return CLD_OK;
+}
+
+enum cld_status cld_target_extend(struct cld_target *t, const int32_t *ids,
+                                  const struct cld_target_run *runs, size_t n_runs,
+                                  struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n = 0, n_before = t->n_kept[0];
+    for (size_t i = 0; i < n_runs; i++) {
+        if ((s = lay_run(t, &runs[i], n, err)))
+            return s;
+        n += runs[i].n;
+    }
+    s = n_texts(t) > 1
+            ? run_pass(t, ids, t->host_positions, n, 0, t->n_layers ? t->keys[0].k.n_rows : 0, err)
+            : run_pass(t, ids, t->host_positions, n, n_before, n_before + n, err);
+    for (size_t i = 0; i < n_runs && !s; i++)
+        t->n_kept[runs[i].text] += runs[i].n;
+    return s;
+}
+
+void cld_target_crop(struct cld_target *t, size_t text, size_t n)
+{
+    t->n_kept[text] = cld_min(t->n_kept[text], n);
+}
+
+enum cld_status cld_target_logits(struct cld_target *t, const int32_t *rows, size_t n,
+                                  struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if (n > t->options.n_logits)
+        return cld_fail(err, CLD_E_INTERNAL, "", "logits of %zu rows: there is room for %zu", n,
+                        t->options.n_logits);
+    /* x_mid is free between passes. */
+    struct cld_tensor x = cld_tensor_rows(&t->x_mid, 0, n), y = cld_tensor_rows(&t->y, 0, n);
+    struct cld_tensor index = cld_tensor_cols(&t->rows, 0, n);
+    struct cld_tensor logits = cld_tensor_rows(&t->logits, 0, n);
+    struct cld_gemm g = logits_product(t, &y, &logits);
+    if ((s = cld_buf_write(t->rows.buf, 0, rows, n * sizeof *rows, err)) ||
+        (s = cld_gather_rows(t->q, &t->x, &index, &x, err)) ||
+        (s = cld_rmsnorm_forward(t->q, &x, &t->norm, (float)t->config.rms_norm_eps, &y, NULL, err)))
+        return s;
+    return cld_gemm(t->q, &g, t->scratch, err);
 }

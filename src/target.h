@@ -19,7 +19,9 @@ struct cld_target_options {
     size_t n_positions;     /* of one document, at most */
     const int *taps;        /* [n_taps], borrowed until _describe returns */
     size_t n_taps;
-    bool logits;            /* the head and the final norm run too */
+    size_t n_logits;        /* rows whose logits are asked for at once; 0: no final norm, no head */
+    size_t n_kept; /* tokens of a text whose keys and values are kept (_extend); 0: none */
+    size_t n_texts; /* of which so much is kept, at once; 0: one */
     bool no_head;           /* nobody borrows the head: an untied one is not there */
     bool given_taps;        /* no layer exists: others fill `taps`; embedding and head are there */
 };
@@ -28,6 +30,12 @@ struct cld_target_options {
 struct cld_target_layer {
     struct cld_tensor ln1, wq, wk, wv, wo, qn, kn, ln2, wg, wu, wd;
     struct cld_tensor bq, bk, bv, bo, bg, bu, bd; /* biases; used where the config has them */
+};
+
+/* Keys and values of a layer, [n_tokens, kv]; with options.n_kept each layer has its own, of the texts
+ * so far, [n_texts * n_kept, kv]: rows [i * n_kept, (i + 1) * n_kept) are text i's. Else all share one. */
+struct cld_target_keys {
+    struct cld_tensor k, v;
 };
 
 struct cld_target {
@@ -41,15 +49,20 @@ struct cld_target {
     struct cld_tensor norm;
     struct cld_target_layer *layers;
     struct cld_tensor ids, positions, rope;
-    struct cld_tensor x, x_mid, y, q_raw, q_rot, k_raw, k_rot, v, o, lse, gate, up, act;
+    struct cld_tensor x, x_mid, y, q_raw, q_rot, k_raw, o, lse, gate, up, act;
     struct cld_tensor taps;   /* [n_tokens, n_taps * H], tap i in columns [i * H, (i + 1) * H) */
-    struct cld_tensor logits; /* [n_tokens, V] F32, with options.logits */
+    struct cld_tensor logits; /* [n_logits, V] F32, see cld_target_logits */
+    struct cld_target_keys *keys; /* [n_layers] */
+    size_t *n_kept; /* [n_texts] tokens of each that are there now */
+    /* With several texts: keys and values of a pass on their way to their places; rows wanted. */
+    struct cld_tensor k_new, v_new, places, rows;
     struct cld_tensor *tap_parts; /* [n_taps] */
     struct cld_attention_plan attention;
     struct cld_attention_mask mask;
     struct cld_buf *scratch;
     struct cld_graph forward;
-    struct cld_span *spans; /* [n_tokens], host; once weights are there */
+    struct cld_span *spans; /* [n_tokens], host; once weights are there, like the next */
+    int32_t *host_positions, *host_places; /* [n_tokens] */
     enum cld_gemm_backend gemm;
 };
 
@@ -72,9 +85,27 @@ enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cl
 enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *err);
 
 /* Runs n tokens: ids [n], positions [n], doc [n] (index of the first token of each one's document).
- * Fills t->taps rows [0, n), and t->logits with options.logits. Enqueued. */
+ * Fills t->taps rows [0, n). What was kept of a text is lost. Enqueued. */
 enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,
                                    const int32_t *positions, const int32_t *doc, size_t n,
                                    struct cld_error *err);
+
+/* n tokens of a text. */
+struct cld_target_run {
+    size_t text, n;
+};
+/* Incremental decoding, with options.n_kept: runs the tokens of the runs, one run behind the other in
+ * ids, each behind those of its text that are kept, and keeps them too. A text has one run at most.
+ * Fills t->taps rows [0, sum of n). Enqueued. */
+enum cld_status cld_target_extend(struct cld_target *t, const int32_t *ids,
+                                  const struct cld_target_run *runs, size_t n_runs,
+                                  struct cld_error *err);
+/* Keeps the first n tokens of a text only; 0 begins another one. */
+void cld_target_crop(struct cld_target *t, size_t text, size_t n);
+
+/* Logits of these rows of the last _forward or _extend, n <= options.n_logits, into rows [0, n) of
+ * t->logits. Enqueued. */
+enum cld_status cld_target_logits(struct cld_target *t, const int32_t *rows, size_t n,
+                                  struct cld_error *err);
 
 #endif

@@ -17,6 +17,7 @@
 #include "metrics.h"
 #include "pipeline.h"
 #include "progress.h"
+#include "run_decoder.h"
 #include "run_dir.h"
 #include "schedule.h"
 #include "signals.h"
@@ -35,6 +36,7 @@ struct trainer {
     struct cld_machines machines;
     struct cld_crew crew;
     struct cld_pipeline *pipeline;
+    struct cld_run_decoder decoder; /* where crew.decodes */
     struct cld_board *board;
     struct cld_worker_facts *ends; /* [n_workers], after the pipeline was closed */
     struct cld_drafter_file file;  /* config.json of checkpoints */
@@ -199,6 +201,7 @@ static enum cld_status plan(struct trainer *t, struct cld_error *err)
         (s = cld_crew_make(&t->crew, t->cfg, t->devices, err)) ||
         (s = cld_machines_join(&t->machines, t->link, t->crew.n_drafters, t->cfg, err)))
         return s;
+    t->crew.decodes &= writes(t); /* one machine's result is enough */
     cld_crew_share(&t->crew, t->machines.first, t->machines.n_drafters,
                    cld_machines_n_remote(&t->machines));
     if ((s = cld_crew_plan(&t->crew, t->cfg, &t->setup, NULL, err)))
@@ -293,6 +296,13 @@ static enum cld_status open_board(struct trainer *t, struct cld_error *err)
     return s;
 }
 
+static enum cld_status start_decoder(struct trainer *t, struct cld_error *err)
+{
+    return t->crew.decodes ? cld_run_decoder_open(&t->decoder, t->cfg, &t->setup,
+                                                  &t->crew.at[n_workers(t)], err)
+                           : CLD_OK;
+}
+
 static enum cld_status start_workers(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s =
@@ -356,7 +366,8 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
     if (!(t->checkpoints = cld_format("%s/checkpoints", t->dir)))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
     if ((s = prepare(t, resume, err)) || (s = begin_directory(t, err)) ||
-        (s = start_workers(t, err)) || (s = begin_weights(t, err)) || (s = note_facts(t, err)))
+        (s = start_decoder(t, err)) || (s = start_workers(t, err)) ||
+        (s = begin_weights(t, err)) || (s = note_facts(t, err)))
         return s;
     return writes(t) ? cld_run_dir_write_devices(t->dir, t->pipeline, n_workers(t), err) : CLD_OK;
 }
@@ -470,6 +481,15 @@ static enum cld_status write_step(struct trainer *t, const struct step_result *r
     return cld_metrics_end(m, err);
 }
 
+/* Drafted tokens that the target takes: of teacher-forced blocks, or, where the run decodes, a cycle. */
+static void note_best(struct trainer *t, double accepted)
+{
+    if (t->state.best_step >= 0 && !(accepted > t->state.best_accepted))
+        return;
+    t->state.best_accepted = accepted;
+    t->state.best_step = t->state.step;
+}
+
 static enum cld_status evaluate(struct trainer *t, struct cld_error *err)
 {
     struct cld_score score;
@@ -479,11 +499,8 @@ static enum cld_status evaluate(struct trainer *t, struct cld_error *err)
     if (s)
         return s;
     double accepted = cld_score_accepted(&score);
-    if (isfinite(cld_score_loss(&score)) &&
-        (t->state.best_step < 0 || accepted > t->state.best_accepted)) {
-        t->state.best_accepted = accepted;
-        t->state.best_step = t->state.step;
-    }
+    if (isfinite(cld_score_loss(&score)) && !t->crew.decodes)
+        note_best(t, accepted);
     if (!writes(t))
         return cld_evaluate_finite(&score, err);
     cld_board_heldout(t->board, t->state.step, cld_score_loss(&score), accepted);
@@ -500,6 +517,37 @@ static enum cld_status evaluate(struct trainer *t, struct cld_error *err)
              score.n_blocks, (cld_clock_ms() - begun) * 1e-3);
     s = cld_metrics_end(t->metrics, err);
     return s ? s : cld_evaluate_finite(&score, err);
+}
+
+/* The same by real decoding; its result then says which checkpoint is the best. */
+static enum cld_status decode(struct trainer *t, struct cld_error *err)
+{
+    struct cld_decode_report r;
+    struct cld_metrics *m = t->metrics;
+    double begun = cld_clock_ms();
+    cld_board_run(t->board, CLD_RUN_EVALUATING);
+    enum cld_status s = cld_run_decoder_evaluate(&t->decoder, t->pipeline, t->feed, &r, err);
+    if (s)
+        return s;
+    double a_cycle = cld_decode_tokens_per_cycle(&r.drafted);
+    if (r.drafted.n_cycles)
+        note_best(t, a_cycle - 1);
+    cld_board_run(t->board, CLD_RUN_TRAINING);
+    cld_metrics_begin(m, t->state.step);
+    cld_metrics_number(m, "decoded_tokens_per_cycle", r.drafted.n_cycles ? a_cycle : NAN);
+    cld_metrics_whole(m, "decoded_texts", (int64_t)r.drafted.n_texts);
+    for (size_t o = 1; o < t->setup.drafter.block_size; o++) {
+        char key[48];
+        snprintf(key, sizeof key, "decoded_taken_%zu", o);
+        cld_metrics_number(m, key, r.drafted.offered[o] ? (double)r.drafted.taken[o] /
+                                                              (double)r.drafted.offered[o]
+                                                        : NAN);
+    }
+    cld_metrics_number(m, "decoding_ms", cld_clock_ms() - begun);
+    cld_info("step %lld: decoding %zu texts: %.4f tokens a cycle (%zu cycles, %.1f s)",
+             (long long)t->state.step, r.drafted.n_texts, a_cycle, r.drafted.n_cycles,
+             (cld_clock_ms() - begun) * 1e-3);
+    return cld_metrics_end(m, err);
 }
 
 static enum cld_status save(struct trainer *t, struct cld_error *err)
@@ -539,6 +587,10 @@ static enum cld_status train(struct trainer *t, struct cld_error *err)
             (s = count_skips(t, &r, err)))
             return s;
         if (cld_deal_evaluates(t->cfg, t->feed, (size_t)t->state.step) && (s = evaluate(t, err)))
+            return s;
+        if (t->crew.decodes &&
+            (due(t, t->cfg->eval.decode_every) || t->state.step == n_steps) &&
+            (s = decode(t, err)))
             return s;
         /* After the evaluation, if one was due: a resumed run goes on with the next step. */
         bool stop = false;
@@ -588,7 +640,8 @@ static void summarise(const struct trainer *t, const char *balance, double begun
         cld_info("features %s", t->features);
     }
     if (t->state.best_step >= 0)
-        cld_info("best held-out accepted length %.4f at step %lld", t->state.best_accepted,
+        cld_info("best held-out accepted length%s %.4f at step %lld",
+                 t->crew.decodes ? " by decoding" : "", t->state.best_accepted,
                  (long long)t->state.best_step);
 }
 
@@ -645,6 +698,7 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     }
     cld_board_close(t->board, s ? err : NULL);
     free(t->ends);
+    cld_run_decoder_close(&t->decoder);
     cld_crew_free(&t->crew);
     cld_machines_free(&t->machines);
     cld_devices_close(t->devices);

@@ -79,7 +79,12 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                 const struct cld_worker_options *options, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    size_t n_tokens = cld_mul(options->n_rows, cfg->data.max_length);
+    size_t n_tokens = cld_mul(cld_max(1, options->n_rows), cfg->data.max_length);
+    size_t n_block = setup->drafter.block_size;
+    size_t n_kept = options->decode ? cld_decode_kept(cfg->data.max_length, cfg->eval.new_tokens,
+                                                      n_block)
+                                    : 0;
+    size_t n_positions = cld_max(cfg->data.max_length, n_kept);
     memset(w, 0, sizeof *w);
     w->setup = setup;
     w->cfg = cfg;
@@ -100,14 +105,17 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     struct cld_target_options target = {.storage = cfg->runtime.precision,
                                         .attention = cfg->attention.backend,
                                         .n_tokens = n_tokens,
-                                        .n_positions = cfg->data.max_length,
+                                        .n_positions = n_positions,
                                         .taps = setup->taps,
                                         .n_taps = setup->n_taps,
                                         .no_head = options->no_drafter,
-                                        .given_taps = options->given_features};
-    struct cld_drafter_limits limits = {n_tokens, cld_mul(options->n_rows, cfg->train.anchors),
+                                        .given_taps = options->given_features,
+                                        .n_logits = options->decode ? n_block : 0,
+                                        .n_kept = n_kept};
+    struct cld_drafter_limits limits = {n_tokens,
+                                        cld_max(1, cld_mul(options->n_rows, cfg->train.anchors)),
                                         cfg->train.loss_chunk,
-                                        cfg->data.max_length + setup->drafter.block_size};
+                                        n_positions + n_block, n_kept};
     struct cld_drafter_options drafter = {.storage = cfg->runtime.precision,
                                           .attention = cfg->attention.backend,
                                           .train = options->train,
@@ -139,6 +147,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                   &w->target.embed, &w->target.head, w->plan, err)))
         return s;
     w->limits = w->drafter.limits;
+    if (options->decode)
+        cld_decoder_describe(&w->decoder, &w->target, &w->drafter, &setup->rules, w->plan);
     plan_exchange(w, options->n_remote);
     return CLD_OK;
 }
@@ -387,6 +397,7 @@ void cld_worker_close(struct cld_worker *w)
     cld_mark_drop(&w->moving);
     cld_plan_free(w->plan);
     cld_queue_close(w->q);
+    cld_decoder_free(&w->decoder);
     cld_target_free(&w->target);
     cld_drafter_free(&w->drafter);
     memset(w, 0, sizeof *w);

@@ -6,6 +6,7 @@
 #ifndef CLD_WORKER_H
 #define CLD_WORKER_H
 
+#include "decode.h"
 #include "overrides.h"
 #include "setup.h"
 #include "target.h"
@@ -17,8 +18,9 @@ struct cld_worker_options {
     bool profile;        /* time every kernel */
     bool given_features; /* no target runs: the caller fills w->target.taps */
     bool no_drafter;     /* the target alone, whose features go to the slots */
+    bool decode;         /* w->decoder works: texts of data.max_length and eval.new_tokens together */
     bool reads;          /* with no_drafter: no target either; features in slots are stored ones */
-    size_t n_rows;       /* rows of a micro-batch, at most */
+    size_t n_rows;       /* rows of a micro-batch, at most; 0, with decode: nothing else is done */
     size_t n_slots;      /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
     bool in_turns;       /* two buffers of features: one is copied while the other one is in use */
     size_t shard, n_shards; /* of the optimizer state, as in struct cld_drafter_options */
@@ -43,6 +45,7 @@ struct cld_worker {
     struct cld_plan *plan;
     struct cld_target target;
     struct cld_drafter drafter;
+    struct cld_decoder decoder; /* with options.decode */
     struct cld_overrides overrides;
     bool given_features, no_drafter, reads;
     struct cld_drafter_limits limits;

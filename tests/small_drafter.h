@@ -58,7 +58,7 @@ static inline struct small *open_small(const struct cld_drafter_config *c, enum 
 {
     struct small *r = calloc(1, sizeof *r);
     struct cld_device_info cpu;
-    struct cld_drafter_limits limits = {32, 4, 2, 40};
+    struct cld_drafter_limits limits = {32, 4, 2, 40, 0};
     struct cld_drafter_options options = {.storage = storage, .train = true};
     struct cld_queue_options queue = {.name = "test"};
     OK(cld_devices_open(&r->devices, &err));

@@ -186,7 +186,7 @@ static void test_help(void **state)
     assert_null(cld_commands[CLD_CMD_HELP + 1].name);
     assert_non_null(strstr(help, "usage: cldraft train CONFIG [--set S.K=V]... [--resume DIR] "
                                  "[--print-config]\n"));
-    assert_non_null(strstr(help, "usage: cldraft eval CONFIG --drafter DIR [--set S.K=V]...\n"));
+    assert_non_null(strstr(help, "usage: cldraft eval CONFIG --drafter DIR [--json] [--set S.K=V]...\n"));
     assert_non_null(strstr(help, "  --precision fp32|bf16  "));
     assert_non_null(strstr(help, "  -v, --verbose  "));
     free(usage);

@@ -63,7 +63,7 @@ static struct rig *open_rig(enum cld_dtype storage, bool recompute,
                                    .sliding = {true, false, true},
                                    .sliding_window = 9,
                                    .sliding_causal = true};
-    struct cld_drafter_limits limits = {DOCS * TOKENS, 6, 2, TOKENS + BLOCK};
+    struct cld_drafter_limits limits = {DOCS * TOKENS, 6, 2, TOKENS + BLOCK, 0};
     struct cld_drafter_options options = {
         .storage = storage, .attention = attention, .train = true, .recompute = recompute};
     struct cld_queue_options queue = {.name = "test"};

@@ -7,7 +7,7 @@ source tests/expect.sh "$1"
 
 recipe=(configs/tiny.ini --set train.steps=10 --set train.batch_rows=4 --set train.micro_rows=2
     --set train.anchors=8 --set train.loss_chunk=8 --set train.evaluate_every=5
-    --set train.checkpoint_every=5 --set eval.rows=4)
+    --set train.checkpoint_every=5 --set eval.rows=4 --set eval.decode_rows=0)
 store=$scratch/store
 
 # run NAME ARGUMENTS...: the recipe in $scratch/NAME; sets $code. What it says is in $scratch/NAME.out.
