@@ -83,7 +83,7 @@ static enum cld_status check_product(struct cld_check *c, const struct product *
                     p->bias ? " +bias" : "", residual_names[p->residual], p->pad, p->skew);
     c->pad = p->pad;
     c->skew = p->skew;
-    if ((s = cld_check_input(c, "a", p->a, tn ? p->k : p->m, tn ? p->m : p->k, 1, &a, err)) ||
+    if (c->skip || (s = cld_check_input(c, "a", p->a, tn ? p->k : p->m, tn ? p->m : p->k, 1, &a, err)) ||
         (s = cld_check_input(c, "b", p->b, nt ? p->n : p->k, nt ? p->k : p->n, 1, &b, err)))
         goto done;
     if (p->bias && (s = cld_check_input(c, "bias", p->r, 1, p->n, 3, &bias, err)))
@@ -117,7 +117,10 @@ static enum cld_status check_product(struct cld_check *c, const struct product *
     operand(p, b, nt, p->k, p->n, from_b);
     reference(p, from_a, from_b, bias, r, want);
     if (!(s = cld_check_twice(c, body, &o, err)))
-        s = cld_check_compare(c, out, want, p->c == CLD_BF16 ? 4e-3 : rounds(p) ? 2e-5 : 1e-5,
+        s = cld_check_compare(c, out, want,
+                              p->c == CLD_BF16 ? CLD_BOUND_BF16
+                              : rounds(p)      ? CLD_BOUND_F32_TENSOR
+                                               : CLD_BOUND_F32_LONG,
                               err);
     if (!s)
         cld_check_end(c);
@@ -186,9 +189,14 @@ enum cld_status cld_check_gemm_clblast(struct cld_check *c, struct cld_error *er
 enum cld_status cld_check_gemm_tensor(struct cld_check *c, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    if (cld_probe_usable(c->q, CLD_PROBE_SM80))
+    bool sm80 = cld_probe_usable(c->q, CLD_PROBE_SM80);
+    bool sm90a = cld_probe_usable(c->q, CLD_PROBE_SM90A);
+    if (!sm80 && !sm90a)
+        cld_check_unsupported(c, "tensor cores are used through inline PTX, in kernels from source "
+                                 "on NVIDIA's driver");
+    if (sm80)
         s = check_shapes(c, CLD_GEMM_SM80, n_shapes, err);
-    if (!s && cld_probe_usable(c->q, CLD_PROBE_SM90A))
+    if (!s && sm90a)
         s = check_shapes(c, CLD_GEMM_SM90A, n_shapes, err);
     return s;
 }
