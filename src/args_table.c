@@ -58,6 +58,18 @@ static const struct cld_option mode = {
     .name = "mode", .value = "M", .names = NAMES{"check", "grad", "support", NULL},
     .help = "check (default): every case; grad: gradients against finite differences in more directions; "
             "support: a case of each operation, to see what the device can do"};
+static const struct cld_option all = {
+    .name = "all", .help = "every device of every platform, from source, from cached binaries and from "
+                           "SPIR-V modules; prints a table"};
+static const struct cld_option report = {
+    .name = "format", .value = "F", .names = NAMES{"table", "json", "junit", NULL},
+    .help = "how results are printed (default table: a line a case without --all)"};
+static const struct cld_option golden = {
+    .name = "golden", .value = "FILE",
+    .help = "compare verdicts with those of the file: FIX, REGRESSION or DIFFERENCE; only a "
+            "regression fails"};
+static const struct cld_option update_golden = {
+    .name = "update-golden", .help = "write the verdicts into the golden file instead"};
 static const struct cld_option modules = {
     .name = "modules", .value = "DIR", .help = "directory of SPIR-V modules, as runtime.modules"};
 static const struct cld_option out = {
@@ -100,7 +112,8 @@ const struct cld_command cld_commands[] = {
     [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,
                                "compare every kernel with a double-precision reference", "",
                                {&device, &both, &op, &only_case, &list, &seed, &families,
-                                &mode, &program, &modules}},
+                                &mode, &program, &modules, &all, &report, &golden,
+                                &update_golden}},
     [CLD_CMD_CHECK_CASE] = {"check-case", "FILE...", 1, ANY, "run golden drafter cases",
                             "Each case runs whole and again row by row, with gradients added up.",
                             {&device, &precision, &attention}},
