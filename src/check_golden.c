@@ -129,6 +129,10 @@ enum cld_status cld_check_golden_compare(const struct cld_check_matrix *m, const
     }
     json_object_foreach(now, column_name, column) {
         const json_t *was = json_object_get(golden, column_name);
+        const char *driver = json_string_value(json_object_get(was, "driver"));
+        const char *current = json_string_value(json_object_get(column, "driver"));
+        if (driver && strcmp(driver, current))
+            fprintf(to, "%s: driver %s, was %s\n", column_name, current, driver);
         json_object_foreach(json_object_get(column, "operations"), operation_name, operation) {
             char *where = cld_format("%s, %s", column_name, operation_name);
             if (!where) {

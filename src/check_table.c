@@ -97,14 +97,15 @@ static void put_command(const struct cld_check_options *o, struct cld_check_resu
 {
     static const char *const programs[] = {" --program auto", "", " --program spirv"};
     snprintf(r->again, sizeof r->again,
-             "cldraft check-kernels%s%s%s --op %s --seed %llu --precision %s --family %s%s%s%s%s "
-             "--case '%s'",
+             "cldraft check-kernels%s%s%s --op %s --seed %llu --precision %s --family %s%s%s%s%s"
+             "%s%s%s",
              o->device ? " --device '" : "", o->device ? o->device : "", o->device ? "'" : "",
              r->op, (unsigned long long)o->seed, r->storage == CLD_BF16 ? "bf16" : "fp32",
              cld_check_family_name(r->family), programs[o->programs.source],
              o->programs.modules ? " --modules " : "",
              o->programs.modules ? o->programs.modules : "",
-             o->mode == CLD_CHECK_GRAD ? " --mode grad" : "", r->name);
+             o->mode == CLD_CHECK_GRAD ? " --mode grad" : "", r->name[0] ? " --case '" : "", r->name,
+             r->name[0] ? "'" : "");
 }
 
 /* Makes a case of an error that says something about one operation; others stay. */
