@@ -42,8 +42,9 @@ static const struct cld_option attention = {
 static const struct cld_option op = {
     .name = "op", .value = "O", .help = "check only operations whose name has O in it"};
 static const struct cld_option program = {
-    .name = "program", .value = "P", .names = NAMES{"auto", "source", "spirv", NULL},
-    .help = "what kernels are built from, as runtime.program (default source)"};
+    .name = "program", .value = "P", .names = NAMES{"auto", "source", "cached", "spirv", NULL},
+    .help = "what kernels are built from, as runtime.program (default source); cached: source, then the "
+            "binaries that this gave"};
 static const struct cld_option family = {
     .name = "family", .value = "F", .names = NAMES{"cpu", "gpu", NULL},
     .help = "kernels for CPUs or those for GPUs (default: both, which run on any device)"};

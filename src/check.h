@@ -139,7 +139,8 @@ struct cld_check_options {
     const char *only;           /* name of the one case to run; NULL: all */
     enum cld_check_mode mode;
     const struct cld_check_op *ops; /* NULL: cld_check_ops */
-    const char *device; /* as on the command line, for the commands that repeat failures; or NULL */
+    /* As on the command line, for the commands that repeat failures; or NULL. */
+    const char *device, *program;
     FILE *out;          /* a line a case; NULL: failures only, to stderr */
     struct cld_check_results *results; /* gets every case, in the order of the table; or NULL */
     struct cld_queue_counts *counts;   /* builds and loads are added; or NULL */

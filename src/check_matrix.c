@@ -66,6 +66,7 @@ enum cld_status cld_check_matrix_add(struct cld_check_matrix *m,
 {
     static const enum cld_program_source sources[] = {CLD_PROGRAM_SOURCE, CLD_PROGRAM_SOURCE,
                                                       CLD_PROGRAM_SPIRV, CLD_PROGRAM_AUTO};
+    static const char *const programs[] = {"source", "cached", "spirv", "auto"};
     struct cld_queue_counts counts = {0};
     struct cld_check_options now = *options;
     struct cld_check_column *c = NULL;
@@ -74,6 +75,7 @@ enum cld_status cld_check_matrix_add(struct cld_check_matrix *m,
     if (s)
         return s;
     now.programs.source = sources[path];
+    now.program = path == CLD_CHECK_SOURCE ? NULL : programs[path];
     now.results = &m->results;
     now.counts = &counts;
     if (path == CLD_CHECK_MODULES && now.modules_optional &&
@@ -95,10 +97,11 @@ enum cld_status cld_check_matrix_add(struct cld_check_matrix *m,
     return CLD_OK;
 }
 
-enum cld_status cld_check_matrix_add_all(struct cld_check_matrix *m,
-                                         const struct cld_device_info *device,
-                                         const struct cld_check_options *options,
-                                         struct cld_error *err)
+enum cld_status cld_check_matrix_add_paths(struct cld_check_matrix *m,
+                                           const struct cld_device_info *device,
+                                           enum cld_check_path last,
+                                           const struct cld_check_options *options,
+                                           struct cld_error *err)
 {
     struct cld_check_options now = *options;
     struct cld_error ignored = CLD_ERROR_INIT;
@@ -111,7 +114,7 @@ enum cld_status cld_check_matrix_add_all(struct cld_check_matrix *m,
     }
     now.modules_optional = true;
     now.cache_dir = dir;
-    for (enum cld_check_path p = CLD_CHECK_SOURCE; p <= CLD_CHECK_MODULES && !s; p++)
+    for (enum cld_check_path p = CLD_CHECK_SOURCE; p <= last && !s; p++)
         s = cld_check_matrix_add(m, device, p, &now, err);
     cld_dir_remove(dir, &ignored);
     free(dir);

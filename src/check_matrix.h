@@ -31,18 +31,19 @@ struct cld_check_matrix {
 };
 void cld_check_matrix_free(struct cld_check_matrix *m);
 
-/* Adds a column: runs `options` (whose programs, results and counts it replaces) by one path. */
+/* Adds a column: runs `options` (whose program, results and counts it replaces) by one path. */
 enum cld_status cld_check_matrix_add(struct cld_check_matrix *m,
                                      const struct cld_device_info *device,
                                      enum cld_check_path path,
                                      const struct cld_check_options *options,
                                      struct cld_error *err);
-/* Adds a column for each path: source first, which leaves its binaries in a directory that is
- * removed again, then those, then modules. */
-enum cld_status cld_check_matrix_add_all(struct cld_check_matrix *m,
-                                         const struct cld_device_info *device,
-                                         const struct cld_check_options *options,
-                                         struct cld_error *err);
+/* Adds a column for each path up to `last`: source, which leaves its binaries in a directory that
+ * is removed again, then those, then modules, where one that is missing is no failure. */
+enum cld_status cld_check_matrix_add_paths(struct cld_check_matrix *m,
+                                           const struct cld_device_info *device,
+                                           enum cld_check_path last,
+                                           const struct cld_check_options *options,
+                                           struct cld_error *err);
 
 /* --- as text (check_report.c) ----------------------------------------------------------------- */
 

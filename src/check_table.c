@@ -95,13 +95,13 @@ struct crew {
 /* The command that repeats one case, or what fits of it. */
 static void put_command(const struct cld_check_options *o, struct cld_check_result *r)
 {
-    static const char *const programs[] = {" --program auto", "", " --program spirv"};
     snprintf(r->again, sizeof r->again,
-             "cldraft check-kernels%s%s%s --op %s --seed %llu --precision %s --family %s%s%s%s%s"
+             "cldraft check-kernels%s%s%s --op %s --seed %llu --precision %s --family %s%s%s%s%s%s"
              "%s%s%s",
              o->device ? " --device '" : "", o->device ? o->device : "", o->device ? "'" : "",
              r->op, (unsigned long long)o->seed, r->storage == CLD_BF16 ? "bf16" : "fp32",
-             cld_check_family_name(r->family), programs[o->programs.source],
+             cld_check_family_name(r->family), o->program ? " --program " : "",
+             o->program ? o->program : "",
              o->programs.modules ? " --modules " : "",
              o->programs.modules ? o->programs.modules : "",
              o->mode == CLD_CHECK_GRAD ? " --mode grad" : "", r->name[0] ? " --case '" : "", r->name,

@@ -9,12 +9,13 @@
 #include "check_matrix.h"
 #include "log.h"
 
-static enum cld_program_source program_source(const struct cld_args *a)
+static enum cld_check_path path_of(const struct cld_args *a)
 {
     const char *from = cld_args_value(a, "program");
-    if (!from || !strcmp(from, "source"))
-        return CLD_PROGRAM_SOURCE;
-    return strcmp(from, "spirv") ? CLD_PROGRAM_AUTO : CLD_PROGRAM_SPIRV;
+    return !from || !strcmp(from, "source") ? CLD_CHECK_SOURCE
+           : !strcmp(from, "cached")        ? CLD_CHECK_CACHED
+           : !strcmp(from, "spirv")         ? CLD_CHECK_MODULES
+                                            : CLD_CHECK_AUTO;
 }
 
 static enum cld_check_mode check_mode(const struct cld_args *a)
@@ -47,13 +48,6 @@ static enum cld_family families(const struct cld_args *a, const struct cld_devic
     return cld_cmd_family(a);
 }
 
-static enum cld_check_path path_of(enum cld_program_source source)
-{
-    return source == CLD_PROGRAM_SPIRV    ? CLD_CHECK_MODULES
-           : source == CLD_PROGRAM_SOURCE ? CLD_CHECK_SOURCE
-                                          : CLD_CHECK_AUTO;
-}
-
 /* Every device of every platform and all its paths, or one device and one path. */
 static enum cld_status run(const struct cld_args *a, const struct cld_check_options *options,
                            struct cld_check_matrix *m, struct cld_error *err)
@@ -69,14 +63,16 @@ static enum cld_status run(const struct cld_args *a, const struct cld_check_opti
         if ((s = cld_devices_pick(devices, now.device, &device, err)))
             goto done;
         now.family = families(a, &device);
-        s = cld_check_matrix_add(m, &device, path_of(now.programs.source), &now, err);
+        s = path_of(a) == CLD_CHECK_CACHED
+                ? cld_check_matrix_add_paths(m, &device, CLD_CHECK_CACHED, &now, err)
+                : cld_check_matrix_add(m, &device, path_of(a), &now, err);
         goto done;
     }
     for (size_t i = 0; i < devices->n && !s; i++) {
         now.family = families(a, &devices->at[i]);
         snprintf(number, sizeof number, "%zu", devices->at[i].index);
         now.device = number;
-        s = cld_check_matrix_add_all(m, &devices->at[i], &now, err);
+        s = cld_check_matrix_add_paths(m, &devices->at[i], CLD_CHECK_MODULES, &now, err);
     }
     if (!s && !devices->n)
         s = cld_fail(err, CLD_E_DEVICE, "see 'cldraft devices'", "there is no device: %s",
@@ -145,7 +141,7 @@ enum cld_status cld_cmd_check_kernels(const struct cld_args *a, struct cld_error
         .device = cld_args_value(a, "device"),
         .seed = seed ? strtoull(seed, NULL, 10) : 1,
         .keep_going = true,
-        .programs = {.source = program_source(a), .modules = cld_args_value(a, "modules")},
+        .programs = {.modules = cld_args_value(a, "modules")},
     };
     if (cld_args_flag(a, "list")) {
         list_operations();

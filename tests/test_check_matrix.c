@@ -261,7 +261,7 @@ static void test_all_paths(void **state)
     struct cld_check_options options = options_of("outside");
     faults = false;
     options.programs.modules = "/nonexistent";
-    assert_int_equal(cld_check_matrix_add_all(&m, &cpu, &options, &err), CLD_OK);
+    assert_int_equal(cld_check_matrix_add_paths(&m, &cpu, CLD_CHECK_MODULES, &options, &err), CLD_OK);
     assert_int_equal(m.n_columns, 3);
     assert_int_equal(m.columns[0].n, 2);
     assert_int_equal(m.columns[1].n, 2);
