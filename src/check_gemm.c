@@ -181,8 +181,11 @@ enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err)
 
 enum cld_status cld_check_gemm_clblast(struct cld_check *c, struct cld_error *err)
 {
-    /* The same library for both families, and slow to build: once is enough. */
-    bool once = c->storage == CLD_F32 && cld_queue_class(c->q) == CLD_CLASS_CPU;
+    /* The same library for both families, and slow to build: once is enough, with the family that
+     * the device has by itself. */
+    enum cld_device_class own =
+        cld_queue_device(c->q)->host_memory ? CLD_CLASS_CPU : CLD_CLASS_GPU;
+    bool once = c->storage == CLD_F32 && cld_queue_class(c->q) == own;
     return once ? check_shapes(c, CLD_GEMM_CLBLAST, n_shapes - 1, err) : CLD_OK;
 }
 

@@ -146,6 +146,8 @@ static void run_task(const struct crew *crew, struct task *t)
     }
     t->n_passed = c.n_passed;
     t->n_failed = c.n_failed;
+    if (!err->status && t->results.n < c.n_passed + c.n_failed)
+        cld_fail(err, CLD_E_MEMORY, "", "no memory for the results of %s", t->op->name);
     if (err->status)
         note_error(o, t, c.name, t->counts.n_missing);
     for (size_t i = 0; i < t->results.n; i++)
