@@ -82,7 +82,8 @@ static const struct cld_option variants = {
     .name = "variants", .value = "FILE", .help = "also those of a list that was printed"};
 static const struct cld_option ptx = {
     .name = "ptx", .help = "also make each module's form for NVIDIA's driver"};
-static const struct cld_option list = {.name = "list", .help = "print the operations and what errors they may have, and why; run none"};
+static const struct cld_option list = {
+    .name = "list", .help = "print the operations and what errors they may have, and why; run none"};
 static const struct cld_option seed = {
     .name = "seed", .value = "N", .number = true, .help = "seed of the inputs"};
 static const struct cld_option format = {

@@ -146,7 +146,7 @@ struct cld_check_options {
     struct cld_queue_counts *counts;   /* builds and loads are added; or NULL */
     const char *cache_dir;             /* of programs; NULL: none */
     struct cld_program_options programs;
-    bool keep_going;       /* a driver that fails in an operation makes a failed case, not the end */
+    bool keep_going;       /* a driver's failure in an operation is a failed case, not the end */
     bool modules_optional; /* and a SPIR-V module that is missing an unsupported operation */
     struct cld_variants *list; /* not NULL: nothing is computed, variants are noted (queue.h) */
     enum cld_family family;    /* AUTO: both */

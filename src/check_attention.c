@@ -252,7 +252,8 @@ static enum cld_status compare(struct cld_check *c, const struct work *w, double
                                             : CLD_BOUND_BF16_SOFTMAX_GRAD;
     double n = (double)w->mask.tiles.n_listed;
     const double want_visited[4] = {n, n, n, 0};
-    if ((s = cld_check_compare(c, w->lse, w->want_lse, steep ? CLD_BOUND_F32_LONG : CLD_BOUND_F32, err)) ||
+    enum cld_check_bound of_lse = steep ? CLD_BOUND_F32_LONG : CLD_BOUND_F32;
+    if ((s = cld_check_compare(c, w->lse, w->want_lse, of_lse, err)) ||
         (s = cld_check_compare(c, w->o, w->want_o, of_o, err)) ||
         (s = cld_check_compare(c, w->d_q, w->want_dq, of_grads, err)) ||
         (s = cld_check_compare(c, w->d_k, w->want_dk, of_grads, err)) ||

@@ -11,8 +11,8 @@ const struct cld_check_bound_info cld_check_bounds[CLD_N_BOUNDS] = {
                        "some ten float operations a value, with exp, log or rsqrt of 2 to 4 ulp"},
     [CLD_BOUND_F32_GRAD] = {"f32 gradient", 4e-6,
                             "products and sums of two results that are off by 2e-6"},
-    [CLD_BOUND_F32_SOFTMAX] = {"f32 softmax", 5e-6,
-                               "float sums of exponentials: an error of a score is one of a weight"},
+    [CLD_BOUND_F32_SOFTMAX] =
+        {"f32 softmax", 5e-6, "float sums of exponentials: an error of a score is one of a weight"},
     [CLD_BOUND_F32_LONG] = {"f32 long sum", 1e-5,
                             "float sums of up to thousands of products that cancel"},
     [CLD_BOUND_F32_TENSOR] = {"f32 tensor core", 2e-5,

@@ -70,7 +70,8 @@ static enum cld_status swiglu_begin(struct cld_check *c, const char *what,
                     k->small_gradients ? " small-gradients" : "");
     c->pad = k->pad;
     c->skew = k->skew;
-    if (c->skip || (s = cld_check_input(c, "gate", c->storage, k->n, k->c, k->scale, &o->gate, err)))
+    if (c->skip ||
+        (s = cld_check_input(c, "gate", c->storage, k->n, k->c, k->scale, &o->gate, err)))
         return s;
     return cld_check_input(c, "up", c->storage, k->n, k->c, 1, &o->up, err);
 }
@@ -257,10 +258,9 @@ static enum cld_status gather_case(struct cld_check *c, size_t n_from, size_t n,
     if ((s = cld_check_values(c, "index", CLD_I32, 1, n, index, &o.index, err)) ||
         (s = cld_check_output(c, "y", to, n, cols, &o.y, err)) ||
         (s = cld_check_twice(c, run_gather, &o, err)) ||
-        (s = cld_check_compare(c, o.y, want,
-                               to == CLD_F32 || from == CLD_BF16 ? CLD_BOUND_EXACT
-                                                                  : cld_check_bound_of(to),
-                               err)))
+        (s = cld_check_compare(
+             c, o.y, want,
+             to == CLD_F32 || from == CLD_BF16 ? CLD_BOUND_EXACT : cld_check_bound_of(to), err)))
         return s;
     cld_check_end(c);
     return CLD_OK;

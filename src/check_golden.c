@@ -43,8 +43,7 @@ static json_t *verdicts_of(const struct cld_check_matrix *m)
         char *name = cld_format("%s, %s: %s", from->platform, from->device, from->path);
         json_t *column = name ? object_at(columns, name) : NULL;
         json_t *operations = object_at(column, "operations");
-        failed = !operations ||
-                 json_object_set_new(column, "driver", json_string(from->driver));
+        failed = !operations || json_object_set_new(column, "driver", json_string(from->driver));
         for (size_t i = from->first; i < from->first + from->n && !failed; i++)
             failed = put_verdict(operations, &m->results.at[i]);
         free(name);
@@ -103,12 +102,12 @@ static void compare_operation(const char *where, json_t *was, json_t *is, bool p
 {
     const char *name;
     json_t *verdict;
-    json_object_foreach(is, name, verdict)
+    json_object_foreach (is, name, verdict)
         compare_case(where, name, json_string_value(json_object_get(was, name)),
                      json_string_value(verdict), to, out);
     if (part)
         return;
-    json_object_foreach(was, name, verdict)
+    json_object_foreach (was, name, verdict)
         if (!json_object_get(is, name))
             compare_case(where, name, json_string_value(verdict), NULL, to, out);
 }
@@ -127,13 +126,13 @@ enum cld_status cld_check_golden_compare(const struct cld_check_matrix *m, const
         s = fail_memory(err);
         goto done;
     }
-    json_object_foreach(now, column_name, column) {
+    json_object_foreach (now, column_name, column) {
         const json_t *was = json_object_get(golden, column_name);
         const char *driver = json_string_value(json_object_get(was, "driver"));
         const char *current = json_string_value(json_object_get(column, "driver"));
         if (driver && strcmp(driver, current))
             fprintf(to, "%s: driver %s, was %s\n", column_name, current, driver);
-        json_object_foreach(json_object_get(column, "operations"), operation_name, operation) {
+        json_object_foreach (json_object_get(column, "operations"), operation_name, operation) {
             char *where = cld_format("%s, %s", column_name, operation_name);
             if (!where) {
                 s = fail_memory(err);
@@ -154,11 +153,11 @@ done:
 /* Puts the verdicts of one column into the file's. */
 static int update_column(json_t *columns, const char *name, const json_t *now, bool part)
 {
-    json_t *column = object_at(columns, name), *operations = object_at(column, "operations"), *cases;
+    json_t *column = object_at(columns, name), *operations = object_at(column, "operations"),
+           *cases;
     const char *key;
-    int failed =
-        !operations || json_object_set(column, "driver", json_object_get(now, "driver"));
-    json_object_foreach(json_object_get(now, "operations"), key, cases)
+    int failed = !operations || json_object_set(column, "driver", json_object_get(now, "driver"));
+    json_object_foreach (json_object_get(now, "operations"), key, cases)
         failed |= part ? json_object_update(object_at(operations, key), cases)
                        : json_object_set(operations, key, cases);
     return failed;
@@ -182,7 +181,7 @@ enum cld_status cld_check_golden_update(const struct cld_check_matrix *m, const 
         s = fail_memory(err);
         goto done;
     }
-    json_object_foreach(now, name, column)
+    json_object_foreach (now, name, column)
         failed |= update_column(columns, name, column, part);
     if (failed)
         s = fail_memory(err);

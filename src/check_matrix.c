@@ -59,10 +59,8 @@ static bool has_modules(struct cld_check_column *c, const struct cld_device_info
 }
 
 enum cld_status cld_check_matrix_add(struct cld_check_matrix *m,
-                                     const struct cld_device_info *device,
-                                     enum cld_check_path path,
-                                     const struct cld_check_options *options,
-                                     struct cld_error *err)
+                                     const struct cld_device_info *device, enum cld_check_path path,
+                                     const struct cld_check_options *options, struct cld_error *err)
 {
     static const enum cld_program_source sources[] = {CLD_PROGRAM_SOURCE, CLD_PROGRAM_SOURCE,
                                                       CLD_PROGRAM_SPIRV, CLD_PROGRAM_AUTO};

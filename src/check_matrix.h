@@ -1,5 +1,5 @@
-/* check_matrix.h - checks on several devices and by several program paths, as one report: a table of
- * operations by columns, a record a case, or what CI reads; and compared with an earlier one.
+/* check_matrix.h - checks on several devices and by several program paths, as one report: a table
+ * of operations by columns, a record a case, or what CI reads; and compared with an earlier one.
  *
  * A column is one device with one program path. Thread: main. */
 #ifndef CLD_CHECK_MATRIX_H

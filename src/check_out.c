@@ -13,8 +13,7 @@ void cld_check_results_free(struct cld_check_results *r)
 }
 
 enum cld_status cld_check_results_add(struct cld_check_results *r,
-                                      const struct cld_check_result *result,
-                                      struct cld_error *err)
+                                      const struct cld_check_result *result, struct cld_error *err)
 {
     enum cld_status s = cld_grow(&r->at, &r->cap, r->n + 1, sizeof *r->at, err);
     if (!s)
@@ -29,7 +28,9 @@ const char *cld_check_family_name(enum cld_family family)
 
 const char *cld_check_verdict_name(enum cld_check_verdict verdict)
 {
-    return verdict == CLD_CHECK_PASSED ? "pass" : verdict == CLD_CHECK_FAILED ? "FAIL" : "unsupported";
+    return verdict == CLD_CHECK_PASSED   ? "pass"
+           : verdict == CLD_CHECK_FAILED ? "FAIL"
+                                         : "unsupported";
 }
 
 void cld_check_print(const struct cld_check_result *r, FILE *to)

@@ -40,7 +40,8 @@ static void put_cell(const struct cell *c, FILE *to)
     if (failed)
         snprintf(text, sizeof text, "FAIL %zu of %zu", failed, passed + failed);
     else if (passed)
-        snprintf(text, sizeof text, "pass %zu%s", passed, c->n[CLD_CHECK_UNSUPPORTED] ? ", in part" : "");
+        snprintf(text, sizeof text, "pass %zu%s", passed,
+                 c->n[CLD_CHECK_UNSUPPORTED] ? ", in part" : "");
     else
         snprintf(text, sizeof text, "unsupported");
     fprintf(to, " %-16s |", text);
@@ -85,8 +86,8 @@ void cld_check_write_table(const struct cld_check_matrix *m, FILE *to)
         for (size_t c = 0; c < m->n_columns && first_of_op(m, i); c++) {
             struct cell cell = cell_of(m, &m->columns[c], m->results.at[i].op);
             if (cell.n[CLD_CHECK_UNSUPPORTED])
-                fprintf(to, "Column %zu, %s: unsupported because %s.\n", c + 1,
-                        m->results.at[i].op, cell.why);
+                fprintf(to, "Column %zu, %s: unsupported because %s.\n", c + 1, m->results.at[i].op,
+                        cell.why);
         }
 }
 

@@ -101,19 +101,17 @@ static void put_command(const struct cld_check_options *o, struct cld_check_resu
              o->device ? " --device '" : "", o->device ? o->device : "", o->device ? "'" : "",
              r->op, (unsigned long long)o->seed, r->storage == CLD_BF16 ? "bf16" : "fp32",
              cld_check_family_name(r->family), o->program ? " --program " : "",
-             o->program ? o->program : "",
-             o->programs.modules ? " --modules " : "",
+             o->program ? o->program : "", o->programs.modules ? " --modules " : "",
              o->programs.modules ? o->programs.modules : "",
-             o->mode == CLD_CHECK_GRAD ? " --mode grad" : "", r->name[0] ? " --case '" : "", r->name,
-             r->name[0] ? "'" : "");
+             o->mode == CLD_CHECK_GRAD ? " --mode grad" : "", r->name[0] ? " --case '" : "",
+             r->name, r->name[0] ? "'" : "");
 }
 
 /* Makes a case of an error that says something about one operation; others stay. */
 static void note_error(const struct cld_check_options *o, struct task *t, const char *name,
                        size_t n_missing)
 {
-    struct cld_check_result r = {
-        .op = t->op->name, .family = t->family, .storage = t->storage};
+    struct cld_check_result r = {.op = t->op->name, .family = t->family, .storage = t->storage};
     if (!o->keep_going || t->err.status == CLD_E_INTERRUPTED || t->err.status == CLD_E_INTERNAL)
         return;
     r.verdict = n_missing && o->modules_optional ? CLD_CHECK_UNSUPPORTED : CLD_CHECK_FAILED;
@@ -187,8 +185,8 @@ static enum cld_status plan_tasks(struct crew *crew, struct cld_error *err)
                     continue;
                 if (crew->n_tasks == max_tasks)
                     return cld_fail(err, CLD_E_INTERNAL, "", "more than %d checks", max_tasks);
-                crew->tasks[crew->n_tasks++] = (struct task){
-                    .op = o, .family = f, .storage = storage, .err = CLD_ERROR_INIT};
+                crew->tasks[crew->n_tasks++] =
+                    (struct task){.op = o, .family = f, .storage = storage, .err = CLD_ERROR_INIT};
             }
     return CLD_OK;
 }
@@ -227,8 +225,7 @@ static enum cld_status collect(struct crew *crew, size_t *n_passed, size_t *n_fa
         *n_passed += t->n_passed;
         *n_failed += t->n_failed;
         for (size_t v = 0; v < t->list.n && !t->err.status; v++)
-            cld_variants_add(options->list, t->list.at[v].file, t->list.at[v].options,
-                             &t->err);
+            cld_variants_add(options->list, t->list.at[v].file, t->list.at[v].options, &t->err);
         if (t->err.status) {
             *err = t->err;
             return err->status;

@@ -97,9 +97,11 @@ static enum cld_status ce_case(struct cld_check *c, const struct ce_case *k, str
     double *logits, *labels, *weights, *loss, *hit, *gradient;
     enum cld_status s = CLD_OK;
     cld_check_begin(c, "cross_entropy%s n=%zu v=%zu ld=+%zu skew=%zu scale=%g %s%s",
-                    k->gradient == NO_GRADIENT ? " forward" : k->gradient == APART ? " apart" : "",
-                    k->n, k->v, k->pad, k->skew, k->scale,
-                    cld_dtype_name(type), k->weightless ? " weightless" : "");
+                    k->gradient == NO_GRADIENT ? " forward"
+                    : k->gradient == APART     ? " apart"
+                                               : "",
+                    k->n, k->v, k->pad, k->skew, k->scale, cld_dtype_name(type),
+                    k->weightless ? " weightless" : "");
     c->pad = k->pad;
     c->skew = k->skew;
     if (c->skip || (s = cld_check_doubles(c, size, &logits, err)) ||
@@ -277,8 +279,9 @@ static enum cld_status adamw_case(struct cld_check *c, const struct adamw_case *
                     k->weight_decay, k->step, k->skew, k->master_scale, k->alias ? " alias" : "",
                     k->small_gradients ? " small-gradients" : "");
     c->skew = k->skew;
-    if (c->skip || (s = cld_check_doubles(c, n, &v, err)) || (s = cld_check_doubles(c, n, &m, err)) ||
-        (s = cld_check_doubles(c, n, &master, err)) || (s = cld_check_doubles(c, n, &start, err)) ||
+    if (c->skip || (s = cld_check_doubles(c, n, &v, err)) ||
+        (s = cld_check_doubles(c, n, &m, err)) || (s = cld_check_doubles(c, n, &master, err)) ||
+        (s = cld_check_doubles(c, n, &start, err)) ||
         (s = cld_check_input(c, "grad", g, 1, n, 1, &o.grad, err)) ||
         (s = cld_check_input(c, "m", CLD_F32, 1, n, k->step > 1 ? 0.1 : 0, &o.m, err)))
         return s;
@@ -305,7 +308,8 @@ static enum cld_status adamw_case(struct cld_check *c, const struct adamw_case *
         (s = cld_check_compare(c, o.m, m, CLD_BOUND_F32_ONE, err)) ||
         (s = cld_check_compare(c, o.v, v, CLD_BOUND_F32_ONE, err)) ||
         (s = cld_check_compare(c, o.master, master, CLD_BOUND_F32_ONE, err)) ||
-        (!k->alias && (s = cld_check_compare(c, o.weight, master, cld_check_bound_of(c->storage), err))))
+        (!k->alias &&
+         (s = cld_check_compare(c, o.weight, master, cld_check_bound_of(c->storage), err))))
         return s;
     cld_check_end(c);
     return CLD_OK;

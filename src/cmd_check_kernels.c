@@ -21,9 +21,9 @@ static enum cld_check_path path_of(const struct cld_args *a)
 static enum cld_check_mode check_mode(const struct cld_args *a)
 {
     const char *mode = cld_args_value(a, "mode");
-    return !mode || !strcmp(mode, "check")  ? CLD_CHECK_ALL
-           : !strcmp(mode, "grad") ? CLD_CHECK_GRAD
-                                   : CLD_CHECK_SUPPORT;
+    return !mode || !strcmp(mode, "check") ? CLD_CHECK_ALL
+           : !strcmp(mode, "grad")         ? CLD_CHECK_GRAD
+                                           : CLD_CHECK_SUPPORT;
 }
 
 /* Each operation with the bounds that its cases may use. */
@@ -117,10 +117,10 @@ static enum cld_status judge(const struct cld_args *a, const struct cld_check_ma
             return s;
         cld_info("%s: %zu fixes, %zu regressions, %zu differences", path, g.n_fixes,
                  g.n_regressions, g.n_differences);
-        return g.n_regressions ? cld_fail(err, CLD_E_CHECK, "the lines REGRESSION name them",
-                                          "%zu kernel checks fail that did not before",
-                                          g.n_regressions)
-                               : CLD_OK;
+        return g.n_regressions
+                   ? cld_fail(err, CLD_E_CHECK, "the lines REGRESSION name them",
+                              "%zu kernel checks fail that did not before", g.n_regressions)
+                   : CLD_OK;
     }
     if (m->n_failed)
         return cld_fail(err, CLD_E_CHECK, "the line below each failure repeats it",

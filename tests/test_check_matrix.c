@@ -84,9 +84,9 @@ static enum cld_status body(struct cld_check *c, void *arg, struct cld_error *er
     struct work *w = arg;
     const struct cld_kernel_spec spec = {"planted.cl", w->plant->kernel,
                                          faults ? w->plant->fault : "", 64};
-    return CLD_RUN(c->q, &spec, n_elements / 64, err, CLD_BUF(w->x->t.buf),
-                   CLD_U64(w->x->t.offset), CLD_BUF(w->y->t.buf), CLD_U64(w->y->t.offset),
-                   CLD_BUF(w->tickets), CLD_U64(n_elements));
+    return CLD_RUN(c->q, &spec, n_elements / 64, err, CLD_BUF(w->x->t.buf), CLD_U64(w->x->t.offset),
+                   CLD_BUF(w->y->t.buf), CLD_U64(w->y->t.offset), CLD_BUF(w->tickets),
+                   CLD_U64(n_elements));
 }
 
 static enum cld_status check_case(struct cld_check *c, const struct plant *plant, size_t skew,
@@ -248,7 +248,8 @@ static void test_broken_operations(void **state)
     assert_non_null(strstr(m.results.at[2].why, "there is no <plant> of this name"));
     cld_check_matrix_free(&m);
     options.keep_going = false;
-    assert_int_equal(cld_check_matrix_add(&m, &cpu, CLD_CHECK_SOURCE, &options, &err), CLD_E_DEVICE);
+    assert_int_equal(cld_check_matrix_add(&m, &cpu, CLD_CHECK_SOURCE, &options, &err),
+                     CLD_E_DEVICE);
     cld_check_matrix_free(&m);
 }
 
@@ -261,7 +262,8 @@ static void test_all_paths(void **state)
     struct cld_check_options options = options_of("outside");
     faults = false;
     options.programs.modules = "/nonexistent";
-    assert_int_equal(cld_check_matrix_add_paths(&m, &cpu, CLD_CHECK_MODULES, &options, &err), CLD_OK);
+    assert_int_equal(cld_check_matrix_add_paths(&m, &cpu, CLD_CHECK_MODULES, &options, &err),
+                     CLD_OK);
     assert_int_equal(m.n_columns, 3);
     assert_int_equal(m.columns[0].n, 2);
     assert_int_equal(m.columns[1].n, 2);
@@ -315,10 +317,12 @@ static void test_reports(void **state)
     free(text);
 
     text = text_of(&m, "junit");
-    assert_non_null(strstr(text, "<testsuites name=\"cldraft check-kernels\" tests=\"11\" failures=\"10\">"));
+    assert_non_null(
+        strstr(text, "<testsuites name=\"cldraft check-kernels\" tests=\"11\" failures=\"10\">"));
     assert_non_null(strstr(text, "<testcase classname=\"outside.cpu.f32\" name=\"outside skew=0\" "
                                  "time=\"0\"><failure message=\"'y' [1, 256]"));
-    assert_non_null(strstr(text, "<skipped message=\"it is &quot;not&quot; there &amp; never was\">"));
+    assert_non_null(
+        strstr(text, "<skipped message=\"it is &quot;not&quot; there &amp; never was\">"));
     free(text);
     cld_check_matrix_free(&m);
 }
@@ -401,9 +405,12 @@ static void test_damaged_golden(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_right_kernels_pass), cmocka_unit_test(test_faults_are_caught),
-        cmocka_unit_test(test_one_case),           cmocka_unit_test(test_modes),
-        cmocka_unit_test(test_broken_operations),  cmocka_unit_test(test_all_paths),
+        cmocka_unit_test(test_right_kernels_pass),
+        cmocka_unit_test(test_faults_are_caught),
+        cmocka_unit_test(test_one_case),
+        cmocka_unit_test(test_modes),
+        cmocka_unit_test(test_broken_operations),
+        cmocka_unit_test(test_all_paths),
         cmocka_unit_test(test_reports),
         cmocka_unit_test_setup_teardown(test_golden, make_temp_dir, remove_temp_dir),
         cmocka_unit_test_setup_teardown(test_damaged_golden, make_temp_dir, remove_temp_dir),
