@@ -86,7 +86,7 @@ enum cld_status cld_check_matrix_add(struct cld_check_matrix *m,
     c->n = m->results.n - c->first;
     if (path == CLD_CHECK_CACHED && counts.n_builds)
         snprintf(c->why, sizeof c->why,
-                 "%zu of %zu programs had no binary that could be used and were built again",
+                 "%zu of %zu programs were built again: CLBlast's, or without a usable binary",
                  counts.n_builds, counts.n_builds + counts.n_cached);
     m->n_passed += n_passed;
     m->n_failed += n_failed;
