@@ -42,11 +42,35 @@ static const struct cld_option attention = {
 static const struct cld_option op = {
     .name = "op", .value = "O", .help = "check only operations whose name has O in it"};
 static const struct cld_option program = {
-    .name = "program", .value = "P", .names = NAMES{"auto", "source", "spirv", NULL},
-    .help = "what kernels are built from, as runtime.program (default source)"};
+    .name = "program", .value = "P", .names = NAMES{"auto", "source", "cached", "spirv", NULL},
+    .help = "what kernels are built from, as runtime.program (default source); cached: source, then the "
+            "binaries that this gave"};
 static const struct cld_option family = {
     .name = "family", .value = "F", .names = NAMES{"cpu", "gpu", NULL},
     .help = "kernels for CPUs or those for GPUs (default: both, which run on any device)"};
+static const struct cld_option families = {
+    .name = "family", .value = "F", .names = NAMES{"cpu", "gpu", "both", NULL},
+    .help = "kernels for CPUs, those for GPUs, or both, which run on any device (default: both on a CPU, "
+            "gpu on a GPU, where the other takes minutes)"};
+static const struct cld_option only_case = {
+    .name = "case", .value = "NAME",
+    .help = "run the one case of this name, as a failure prints it"};
+static const struct cld_option mode = {
+    .name = "mode", .value = "M", .names = NAMES{"check", "grad", "support", NULL},
+    .help = "check (default): every case; grad: gradients against finite differences in more directions; "
+            "support: a case of each operation, to see what the device can do"};
+static const struct cld_option all = {
+    .name = "all", .help = "every device of every platform, from source, from cached binaries and from "
+                           "SPIR-V modules; prints a table"};
+static const struct cld_option report = {
+    .name = "format", .value = "F", .names = NAMES{"table", "json", "junit", NULL},
+    .help = "how results are printed (default table: a line a case without --all)"};
+static const struct cld_option golden = {
+    .name = "golden", .value = "FILE",
+    .help = "compare verdicts with those of the file: FIX, REGRESSION or DIFFERENCE; only a "
+            "regression fails"};
+static const struct cld_option update_golden = {
+    .name = "update-golden", .help = "write the verdicts into the golden file instead"};
 static const struct cld_option modules = {
     .name = "modules", .value = "DIR", .help = "directory of SPIR-V modules, as runtime.modules"};
 static const struct cld_option out = {
@@ -58,7 +82,8 @@ static const struct cld_option variants = {
     .name = "variants", .value = "FILE", .help = "also those of a list that was printed"};
 static const struct cld_option ptx = {
     .name = "ptx", .help = "also make each module's form for NVIDIA's driver"};
-static const struct cld_option list = {.name = "list", .help = "print the checks, run none"};
+static const struct cld_option list = {
+    .name = "list", .help = "print the operations and what errors they may have, and why; run none"};
 static const struct cld_option seed = {
     .name = "seed", .value = "N", .number = true, .help = "seed of the inputs"};
 static const struct cld_option format = {
@@ -96,7 +121,9 @@ const struct cld_command cld_commands[] = {
                         "write a checkpoint as a Hugging Face drafter directory", "", {NULL}},
     [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,
                                "compare every kernel with a double-precision reference", "",
-                               {&device, &both, &op, &list, &seed, &family, &program, &modules}},
+                               {&device, &both, &op, &only_case, &list, &seed, &families,
+                                &mode, &program, &modules, &all, &report, &golden,
+                                &update_golden}},
     [CLD_CMD_CHECK_CASE] = {"check-case", "FILE...", 1, ANY, "run golden drafter cases",
                             "Each case runs whole and again row by row, with gradients added up.",
                             {&device, &precision, &attention}},

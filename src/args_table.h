@@ -6,7 +6,7 @@
 
 #include "cmd.h"
 
-enum { CLD_COMMAND_MAX_OPTIONS = 8 };
+enum { CLD_COMMAND_MAX_OPTIONS = 16 };
 
 struct cld_option {
     const char *name;          /* without dashes */

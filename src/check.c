@@ -86,9 +86,10 @@ void cld_check_begin(struct cld_check *c, const char *fmt, ...)
     for (const char *at = c->name; *at; at++)
         c->n_random = cld_mix64(c->n_random ^ (unsigned char)*at);
     c->pad = c->skew = 0;
-    c->worst = 0;
     c->failed = false;
-    c->why[0] = 0;
+    c->now = (struct cld_check_result){.op = c->op ? c->op->name : ""};
+    c->n_gradients = 0;
+    c->skip = (c->only && strcmp(c->only, c->name)) || (c->mode == CLD_CHECK_SUPPORT && c->worked);
 }
 
 void cld_check_fail(struct cld_check *c, const char *fmt, ...)
@@ -98,27 +99,53 @@ void cld_check_fail(struct cld_check *c, const char *fmt, ...)
         return;
     c->failed = true;
     va_start(ap, fmt);
-    vsnprintf(c->why, sizeof c->why, fmt, ap);
+    vsnprintf(c->now.why, sizeof c->now.why, fmt, ap);
     va_end(ap);
+}
+
+static void add_result(struct cld_check *c, enum cld_check_verdict verdict)
+{
+    struct cld_error ignored = CLD_ERROR_INIT; /* whoever keeps results counts them */
+    struct cld_check_result *r = &c->now;
+    r->verdict = verdict;
+    r->storage = c->storage;
+    r->family = cld_queue_class(c->q) == CLD_CLASS_CPU ? CLD_FAMILY_CPU : CLD_FAMILY_GPU;
+    snprintf(r->name, sizeof r->name, "%s", verdict == CLD_CHECK_UNSUPPORTED ? "" : c->name);
+    if (c->results)
+        cld_check_results_add(c->results, r, &ignored);
+}
+
+void cld_check_unsupported(struct cld_check *c, const char *fmt, ...)
+{
+    va_list ap;
+    c->now = (struct cld_check_result){.op = c->op ? c->op->name : ""};
+    va_start(ap, fmt);
+    vsnprintf(c->now.why, sizeof c->now.why, fmt, ap);
+    va_end(ap);
+    add_result(c, CLD_CHECK_UNSUPPORTED);
+}
+
+/* Whether the case has any work: a kernel may not even be built for tensors without elements. */
+static bool has_work(const struct cld_check *c)
+{
+    for (size_t i = 0; i < c->n_tensors; i++)
+        if (!cld_tensor_elems(&c->tensors[i].t))
+            return false;
+    return c->n_tensors > 0;
 }
 
 void cld_check_end(struct cld_check *c)
 {
-    FILE *to = c->out ? c->out : c->failed ? stderr : NULL;
-    if (cld_queue_lists(c->q)) /* nothing was computed */
+    bool worked = has_work(c);
+    if (cld_queue_lists(c->q) || c->skip) /* nothing was computed */
         return;
+    if (!c->failed && ((c->mode == CLD_CHECK_GRAD && !c->n_gradients) ||
+                       (c->mode == CLD_CHECK_SUPPORT && !worked)))
+        return;
+    c->worked = c->worked || worked;
     c->n_passed += !c->failed;
     c->n_failed += c->failed;
-    if (!to)
-        return;
-    fprintf(to, "%s  %s %-4s  %s", c->failed ? "FAIL" : "pass",
-            cld_queue_class(c->q) == CLD_CLASS_CPU ? "cpu" : "gpu",
-            c->storage == CLD_BF16 ? "bf16" : "f32", c->name);
-    if (!c->failed)
-        fprintf(to, "  (%.2g of tolerance)\n", c->worst);
-    else
-        fprintf(to, ": %s\n%s%s%s", c->why, c->rerun ? "      again: " : "",
-                c->rerun ? c->rerun : "", c->rerun ? "\n" : "");
+    add_result(c, c->failed ? CLD_CHECK_FAILED : CLD_CHECK_PASSED);
 }
 
 /* A tensor whose image is poison everywhere; the caller fills in values and uploads. */
@@ -253,9 +280,29 @@ static void check_guards(struct cld_check *c, const struct cld_check_tensor *t,
     }
 }
 
-enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_tensor *t,
-                                  const double *want, double rel, struct cld_error *err)
+bool cld_check_within(struct cld_check *c, enum cld_check_bound bound, double nmse, double max)
 {
+    double rel = cld_check_bounds[bound].rel;
+    bool within = nmse <= rel * rel && max <= 8 * rel;
+    double part = nmse > 0 || max > 0 ? fmax(sqrt(nmse) / rel, max / (8 * rel)) : 0;
+    if (c->op && !(c->op->bounds >> bound & 1))
+        cld_check_fail(c, "the bound '%s' is not among those of %s", cld_check_bounds[bound].name,
+                       c->op->name);
+    if (part >= c->now.worst) {
+        c->now.worst = part;
+        c->now.nmse = nmse;
+        c->now.max = max;
+        c->now.bound = bound;
+    }
+    return within;
+}
+
+enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_tensor *t,
+                                  const double *want, enum cld_check_bound bound,
+                                  struct cld_error *err)
+{
+    if (c->skip)
+        return CLD_OK;
     enum cld_status s = CLD_OK;
     size_t n = cld_tensor_elems(&t->t), worst_at = 0;
     double diff2 = 0, want2 = 0, diff_max = 0, want_max = 0;
@@ -288,14 +335,14 @@ enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_te
             worst_at = i;
         }
     }
-    if (!(sqrt(diff2) <= rel * sqrt(want2)) || !(diff_max <= 8 * rel * want_max))
+    /* Nothing wanted and nothing there is no error; anything there is an infinite one. */
+    double nmse = diff2 > 0 ? diff2 / want2 : 0, max = diff_max > 0 ? diff_max / want_max : 0;
+    if (!cld_check_within(c, bound, nmse, max))
         cld_check_fail(c,
                        "'%s' [%zu, %zu]: relative error %.3g (allowed %.3g), largest %.3g at "
                        "(%zu, %zu), want %.9g",
-                       t->t.name, t->t.n_rows, t->t.n_cols, sqrt(diff2 / want2), rel, diff_max,
-                       worst_at / t->t.n_cols, worst_at % t->t.n_cols, want[worst_at]);
-    if (diff_max > 0)
-        c->worst = fmax(c->worst, fmax(sqrt(diff2 / want2) / rel, diff_max / (8 * rel * want_max)));
+                       t->t.name, t->t.n_rows, t->t.n_cols, sqrt(nmse), cld_check_bounds[bound].rel,
+                       diff_max, worst_at / t->t.n_cols, worst_at % t->t.n_cols, want[worst_at]);
 done:
     free(now);
     return s;
@@ -339,6 +386,8 @@ enum cld_status cld_check_twice(struct cld_check *c,
                                                         struct cld_error *err),
                                 void *arg, struct cld_error *err)
 {
+    if (c->skip)
+        return CLD_OK;
     enum cld_status s = run_once(c, true, body, arg, err);
     return s ? s : run_once(c, false, body, arg, err);
 }

@@ -26,12 +26,79 @@ struct cld_check_tensor {
     unsigned char *before, *after;
 };
 
+/* How far a result may be from its reference: check_bounds.c says how much each is, and why. */
+enum cld_check_bound {
+    CLD_BOUND_EXACT,
+    CLD_BOUND_F32_ONE,
+    CLD_BOUND_F32,
+    CLD_BOUND_F32_GRAD,
+    CLD_BOUND_F32_SOFTMAX,
+    CLD_BOUND_F32_LONG,
+    CLD_BOUND_F32_TENSOR,
+    CLD_BOUND_F32_STEEP,
+    CLD_BOUND_F32_STEEP_GRAD,
+    CLD_BOUND_BF16,
+    CLD_BOUND_BF16_GRAD,
+    CLD_BOUND_BF16_SOFTMAX_GRAD,
+    CLD_BOUND_BF16_STEEP_GRAD,
+    CLD_N_BOUNDS
+};
+struct cld_check_bound_info {
+    const char *name; /* "bf16 gradient" */
+    /* ||got - want||^2 <= rel^2 ||want||^2, and max |got - want| <= 8 rel max |want| */
+    double rel;
+    const char *why;
+};
+extern const struct cld_check_bound_info cld_check_bounds[CLD_N_BOUNDS];
+
+enum cld_check_mode {
+    CLD_CHECK_ALL,    /* every case */
+    CLD_CHECK_GRAD,   /* cases with gradients that differences confirm, in more directions */
+    CLD_CHECK_SUPPORT /* the first case of each operation that has work to do */
+};
+
+enum cld_check_verdict { CLD_CHECK_PASSED, CLD_CHECK_FAILED, CLD_CHECK_UNSUPPORTED };
+
+/* What became of one case; of a whole operation where it is unsupported (name ""). */
+struct cld_check_result {
+    const char *op; /* borrowed from the table */
+    char name[160];
+    enum cld_family family;
+    enum cld_dtype storage;
+    enum cld_check_verdict verdict;
+    /* The comparison that came closest to its bound, or passed it: the mean square of the errors
+     * by that of the reference, the largest error by the reference's largest value. */
+    enum cld_check_bound bound;
+    double nmse, max;
+    double worst;    /* the larger part of what is allowed */
+    char why[320];   /* it failed or is unsupported */
+    char again[640]; /* the command that repeats a failure */
+};
+struct cld_check_results {
+    size_t n, cap;
+    struct cld_check_result *at;
+};
+void cld_check_results_free(struct cld_check_results *r);
+/* Adds a copy of *result. CLD_E_MEMORY. */
+enum cld_status cld_check_results_add(struct cld_check_results *r,
+                                      const struct cld_check_result *result,
+                                      struct cld_error *err);
+/* "pass  cpu f32   NAME  (0.2 of tolerance)", or why not and the command that repeats it. */
+void cld_check_print(const struct cld_check_result *r, FILE *to);
+/* "cpu" or "gpu"; "f32" or "bf16"; "pass", "FAIL" or "unsupported". */
+const char *cld_check_family_name(enum cld_family family);
+const char *cld_check_verdict_name(enum cld_check_verdict verdict);
+
+struct cld_check_op;
+
 struct cld_check {
     struct cld_queue *q;
     uint64_t seed;
     enum cld_dtype storage; /* of activations and weights in this run: F32 or BF16 */
-    FILE *out;              /* a line a case; NULL: only failures, to stderr */
-    const char *rerun;      /* command that repeats a failing case, printed with it; or NULL */
+    const struct cld_check_op *op; /* whose bounds may be used; NULL: any */
+    enum cld_check_mode mode;
+    const char *only;                  /* the one case that runs; NULL: all */
+    struct cld_check_results *results; /* NULL: cases are counted, no more */
     size_t n_passed, n_failed;
     /* Layout of the tensors made next; cld_check_begin sets both to 0. */
     size_t pad;  /* elements between one row and the next: ld = n_cols + pad */
@@ -44,9 +111,13 @@ struct cld_check {
     size_t n_owned;
     struct cld_buf *scratch;
     uint64_t n_random;
-    double worst; /* largest error of the case as a part of what is allowed */
+    /* The case is not asked for: whoever began it returns; what is called nevertheless does
+     * nothing. */
+    bool skip;
     bool failed;
-    char why[240];
+    struct cld_check_result now; /* errors and reason of the case */
+    size_t n_gradients;          /* that differences confirmed in this case */
+    bool worked;                 /* a case with work to do has run */
 };
 
 /* One operation of the table. `run` goes through its cases; it returns an error only when the
@@ -54,6 +125,8 @@ struct cld_check {
 struct cld_check_op {
     const char *name; /* "rmsnorm" */
     enum cld_status (*run)(struct cld_check *c, struct cld_error *err);
+    unsigned bounds; /* 1 << cld_check_bound of each that its cases may use */
+    bool gradients;  /* it has gradients that differences confirm */
 };
 extern const struct cld_check_op cld_check_ops[]; /* ends with a NULL name */
 
@@ -63,9 +136,18 @@ struct cld_check_options {
     const char *op; /* only those whose name has it in it (CLD_E_USAGE: none has); NULL: all */
     bool skip[CLD_BF16 + 1]; /* by storage */
     uint64_t seed;
-    const char *device; /* as on the command line, for the commands that repeat failures; or NULL */
+    const char *only;           /* name of the one case to run; NULL: all */
+    enum cld_check_mode mode;
+    const struct cld_check_op *ops; /* NULL: cld_check_ops */
+    /* As on the command line, for the commands that repeat failures; or NULL. */
+    const char *device, *program;
     FILE *out;          /* a line a case; NULL: failures only, to stderr */
+    struct cld_check_results *results; /* gets every case, in the order of the table; or NULL */
+    struct cld_queue_counts *counts;   /* builds and loads are added; or NULL */
+    const char *cache_dir;             /* of programs; NULL: none */
     struct cld_program_options programs;
+    bool keep_going;       /* a driver's failure in an operation is a failed case, not the end */
+    bool modules_optional; /* and a SPIR-V module that is missing an unsupported operation */
     struct cld_variants *list; /* not NULL: nothing is computed, variants are noted (queue.h) */
     enum cld_family family;    /* AUTO: both */
 };
@@ -76,7 +158,8 @@ enum cld_status cld_check_device(const struct cld_device_info *device,
                                  size_t *n_failed, struct cld_error *err);
 
 /* Begins a case: frees the tensors of the last one, sets the name (printf), restarts the inputs,
- * which are a pure function of seed, name and the order in which they are made. */
+ * which are a pure function of seed, name and the order in which they are made. With c->skip set
+ * afterwards the case is to be left alone. */
 void cld_check_begin(struct cld_check *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -102,12 +185,12 @@ enum cld_status cld_check_doubles(struct cld_check *c, size_t n, double **out,
 enum cld_status cld_check_scratch(struct cld_check *c, size_t n_bytes, struct cld_buf **out,
                                   struct cld_error *err);
 
-/* Reads the output back, looks at its guards and compares with want [n_rows * n_cols]:
- * ||got - want|| / ||want|| <= rel (0/0 passes), and max |got - want| <= 8 * rel * max |want| when
- * want is not all zero; non-finite never passes, on either side. I32 must be equal. A difference
- * marks the case as failed. */
+/* Reads the output back, looks at its guards and compares with want [n_rows * n_cols], by the bound
+ * (0/0 passes); non-finite never passes, on either side. I32 must be equal. A difference marks the
+ * case as failed, and so does a bound that is not among those of the operation. */
 enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_tensor *t,
-                                  const double *want, double rel, struct cld_error *err);
+                                  const double *want, enum cld_check_bound bound,
+                                  struct cld_error *err);
 
 /* Runs `body(c, arg, err)` (enqueues the operation), keeps a copy of every output, poisons, runs it
  * again and demands equal bits. In-out tensors are restored in between. Guards must be whole and
@@ -117,10 +200,18 @@ enum cld_status cld_check_twice(struct cld_check *c,
                                                         struct cld_error *err),
                                 void *arg, struct cld_error *err);
 
+/* Notes errors that were computed elsewhere; false: they pass the bound, and the caller says of
+ * what. */
+bool cld_check_within(struct cld_check *c, enum cld_check_bound bound, double nmse, double max);
+
+/* Notes that this device, or these programs, cannot have the operation, and why. */
+void cld_check_unsupported(struct cld_check *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Marks the case as failed for another reason. */
 void cld_check_fail(struct cld_check *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Ends the case: prints its line and counts it. */
+/* Ends the case: counts and notes it. */
 void cld_check_end(struct cld_check *c);
 
 /* Frees what the last case held. */

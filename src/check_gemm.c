@@ -83,7 +83,8 @@ static enum cld_status check_product(struct cld_check *c, const struct product *
                     p->bias ? " +bias" : "", residual_names[p->residual], p->pad, p->skew);
     c->pad = p->pad;
     c->skew = p->skew;
-    if ((s = cld_check_input(c, "a", p->a, tn ? p->k : p->m, tn ? p->m : p->k, 1, &a, err)) ||
+    if (c->skip ||
+        (s = cld_check_input(c, "a", p->a, tn ? p->k : p->m, tn ? p->m : p->k, 1, &a, err)) ||
         (s = cld_check_input(c, "b", p->b, nt ? p->n : p->k, nt ? p->k : p->n, 1, &b, err)))
         goto done;
     if (p->bias && (s = cld_check_input(c, "bias", p->r, 1, p->n, 3, &bias, err)))
@@ -117,7 +118,10 @@ static enum cld_status check_product(struct cld_check *c, const struct product *
     operand(p, b, nt, p->k, p->n, from_b);
     reference(p, from_a, from_b, bias, r, want);
     if (!(s = cld_check_twice(c, body, &o, err)))
-        s = cld_check_compare(c, out, want, p->c == CLD_BF16 ? 4e-3 : rounds(p) ? 2e-5 : 1e-5,
+        s = cld_check_compare(c, out, want,
+                              p->c == CLD_BF16 ? CLD_BOUND_BF16
+                              : rounds(p)      ? CLD_BOUND_F32_TENSOR
+                                               : CLD_BOUND_F32_LONG,
                               err);
     if (!s)
         cld_check_end(c);
@@ -129,20 +133,19 @@ done:
 /* Around the blocks, tiles and slices of all back-ends (6x16, 12x32, 64x64, 128x128, 64x192; k 16,
  * 256), primes, empty sums, one and long k. m or n may be 0: then nothing happens. */
 static const size_t shapes[][3] = {
-    {0, 5, 7},       {5, 0, 7},       {1, 1, 0},       {3, 37, 0},      {1, 1, 1},
-    {5, 15, 1},      {6, 16, 2},      {7, 17, 3},      {11, 31, 15},    {12, 32, 16},
-    {13, 33, 17},    {23, 47, 5},     {63, 65, 31},    {64, 64, 64},    {65, 63, 33},
-    {127, 129, 97},  {128, 128, 128}, {129, 127, 129}, {1, 945, 192},   {257, 1, 67},
-    {1, 17, 3001},   {5, 37, 1543},   {64, 72, 2048},  {193, 257, 769}, {31, 67, 255},
-    {73, 99, 256},   {29, 161, 257},  {1301, 19, 70},  {2047, 2049, 9},
+    {0, 5, 7},     {5, 0, 7},     {1, 1, 0},      {3, 37, 0},     {1, 1, 1},       {5, 15, 1},
+    {6, 16, 2},    {7, 17, 3},    {11, 31, 15},   {12, 32, 16},   {13, 33, 17},    {23, 47, 5},
+    {63, 65, 31},  {64, 64, 64},  {65, 63, 33},   {127, 129, 97}, {128, 128, 128}, {129, 127, 129},
+    {1, 945, 192}, {257, 1, 67},  {1, 17, 3001},  {5, 37, 1543},  {64, 72, 2048},  {193, 257, 769},
+    {31, 67, 255}, {73, 99, 256}, {29, 161, 257}, {1301, 19, 70}, {2047, 2049, 9},
 };
 
 enum { n_shapes = sizeof shapes / sizeof *shapes };
 
 /* One product of each kind for every shape; what else varies goes round with the shape, so that
  * each meets many of them without a product of all lists. */
-static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend backend,
-                                    size_t n, struct cld_error *err)
+static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend backend, size_t n,
+                                    struct cld_error *err)
 {
     enum cld_dtype other = c->storage;
     for (size_t i = 0; i < n; i++)
@@ -178,17 +181,24 @@ enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err)
 
 enum cld_status cld_check_gemm_clblast(struct cld_check *c, struct cld_error *err)
 {
-    /* The same library for both families, and slow to build: once is enough. */
-    bool once = c->storage == CLD_F32 && cld_queue_class(c->q) == CLD_CLASS_CPU;
+    /* The same library for both families, and slow to build: once is enough, with the family that
+     * the device has by itself. */
+    enum cld_device_class own = cld_queue_device(c->q)->host_memory ? CLD_CLASS_CPU : CLD_CLASS_GPU;
+    bool once = c->storage == CLD_F32 && cld_queue_class(c->q) == own;
     return once ? check_shapes(c, CLD_GEMM_CLBLAST, n_shapes - 1, err) : CLD_OK;
 }
 
 enum cld_status cld_check_gemm_tensor(struct cld_check *c, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    if (cld_probe_usable(c->q, CLD_PROBE_SM80))
+    bool sm80 = cld_probe_usable(c->q, CLD_PROBE_SM80);
+    bool sm90a = cld_probe_usable(c->q, CLD_PROBE_SM90A);
+    if (!sm80 && !sm90a)
+        cld_check_unsupported(c, "tensor cores are used through inline PTX, in kernels from source "
+                                 "on NVIDIA's driver");
+    if (sm80)
         s = check_shapes(c, CLD_GEMM_SM80, n_shapes, err);
-    if (!s && cld_probe_usable(c->q, CLD_PROBE_SM90A))
+    if (!s && sm90a)
         s = check_shapes(c, CLD_GEMM_SM90A, n_shapes, err);
     return s;
 }

@@ -10,13 +10,16 @@ enum cld_status cld_check_gradient(struct cld_check *c, const char *what,
                                    const double *x, size_t n, const double *gradient,
                                    struct cld_error *err)
 {
+    if (c->skip)
+        return CLD_OK;
     double *moved = malloc((n + 1) * sizeof *moved), *along = malloc((n + 1) * sizeof *along);
     enum cld_status s = CLD_OK;
     if (!moved || !along) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no memory for differences in %zu directions", n);
         goto done;
     }
-    for (uint64_t d = 0; d < 2; d++) {
+    c->n_gradients++;
+    for (uint64_t d = 0; d < (c->mode == CLD_CHECK_GRAD ? 8 : 2); d++) {
         double x2 = 0, g2 = 0, u2 = 0, inner = 0, value[2];
         for (size_t i = 0; i < n; i++) {
             along[i] =

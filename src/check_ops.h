@@ -21,10 +21,15 @@ enum cld_status cld_check_first_max(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_sum_squares(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_adamw(struct cld_check *c, struct cld_error *err);
 
-/* Relative error that a result of this storage may have after float arithmetic of a few steps. */
-static inline double cld_check_rel(enum cld_dtype type)
+/* The bound of a result of this storage after float arithmetic of a few steps, and that of a
+ * gradient, which has twice the steps. */
+static inline enum cld_check_bound cld_check_bound_of(enum cld_dtype type)
 {
-    return type == CLD_BF16 ? 4e-3 : 2e-6; /* half a unit of bf16 is 2^-8 at most */
+    return type == CLD_BF16 ? CLD_BOUND_BF16 : CLD_BOUND_F32;
+}
+static inline enum cld_check_bound cld_check_gradient_bound(enum cld_dtype type)
+{
+    return type == CLD_BF16 ? CLD_BOUND_BF16_GRAD : CLD_BOUND_F32_GRAD;
 }
 
 /* Compares a gradient of f at x [n] with central differences along two seeded directions. f reads

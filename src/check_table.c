@@ -8,47 +8,63 @@
 #include "check_attention.h"
 #include "check_gemm.h"
 #include "check_ops.h"
-#include "file.h"
 #include "log.h"
 #include "size.h"
 
+#define BIT(name) (1u << CLD_BOUND_##name)
+enum {
+    plain = BIT(F32) | BIT(BF16),
+    copies = plain | BIT(EXACT),
+    graded = plain | BIT(F32_GRAD) | BIT(BF16_GRAD),
+    product = BIT(F32_LONG) | BIT(BF16),
+    softmax = BIT(EXACT) | BIT(F32) | BIT(F32_SOFTMAX) | BIT(F32_LONG) | BIT(F32_STEEP) |
+              BIT(F32_STEEP_GRAD) | BIT(BF16) | BIT(BF16_SOFTMAX_GRAD) | BIT(BF16_STEEP_GRAD)
+};
+
 const struct cld_check_op cld_check_ops[] = {
     /* What takes longest comes first: threads end together. */
-    {"gemm", cld_check_gemm},
-    {"gemm_tensor", cld_check_gemm_tensor},
-    {"attention", cld_check_attention},
-    {"gemm_clblast", cld_check_gemm_clblast},
-    {"attention_dense", cld_check_attention_dense},
-    {"rmsnorm", cld_check_rmsnorm},
-    {"qknorm_rope", cld_check_qknorm_rope},
-    {"swiglu", cld_check_swiglu},
-    {"add", cld_check_add},
-    {"gather", cld_check_gather},
-    {"scatter", cld_check_scatter},
-    {"fill", cld_check_fill},
-    {"cross_entropy", cld_check_cross_entropy},
-    {"first_max", cld_check_first_max},
-    {"sum_squares", cld_check_sum_squares},
-    {"adamw", cld_check_adamw},
-    {NULL, NULL},
+    {"gemm", cld_check_gemm, product, false},
+    {"gemm_tensor", cld_check_gemm_tensor, BIT(F32_TENSOR) | BIT(BF16), false},
+    {"attention", cld_check_attention, softmax, false},
+    {"gemm_clblast", cld_check_gemm_clblast, product, false},
+    {"attention_dense", cld_check_attention_dense, softmax, false},
+    {"rmsnorm", cld_check_rmsnorm, graded, true},
+    {"qknorm_rope", cld_check_qknorm_rope, graded, true},
+    {"swiglu", cld_check_swiglu, plain, true},
+    {"add", cld_check_add, copies, false},
+    {"gather", cld_check_gather, copies, false},
+    {"scatter", cld_check_scatter, copies, false},
+    {"fill", cld_check_fill, plain, false},
+    {"cross_entropy", cld_check_cross_entropy, copies | BIT(F32_ONE), true},
+    {"first_max", cld_check_first_max, BIT(EXACT), false},
+    {"sum_squares", cld_check_sum_squares, BIT(F32_ONE), false},
+    {"adamw", cld_check_adamw, plain | BIT(F32_ONE), false},
+    {NULL, NULL, 0, false},
 };
+
+static const struct cld_check_op *table(const struct cld_check_options *options)
+{
+    return options->ops ? options->ops : cld_check_ops;
+}
 
 static bool wanted(const struct cld_check_options *options, const struct cld_check_op *o)
 {
-    return !options->op || strstr(o->name, options->op);
+    return (!options->op || strstr(o->name, options->op)) &&
+           (options->mode != CLD_CHECK_GRAD || o->gradients);
 }
 
 static enum cld_status check_name(const struct cld_check_options *options, struct cld_error *err)
 {
     char names[320] = "there are ";
-    for (const struct cld_check_op *o = cld_check_ops; o->name; o++) {
+    for (const struct cld_check_op *o = table(options); o->name; o++) {
         size_t at = strlen(names);
         if (wanted(options, o))
             return CLD_OK;
-        snprintf(names + at, sizeof names - at, "%s%s", o == cld_check_ops ? "" : ", ", o->name);
+        snprintf(names + at, sizeof names - at, "%s%s", o == table(options) ? "" : ", ", o->name);
     }
-    return cld_fail(err, CLD_E_USAGE, names, "no operation to check has '%s' in its name",
-                    options->op);
+    return cld_fail(err, CLD_E_USAGE, names, "no operation to check has '%s' in its name%s",
+                    options->op ? options->op : "",
+                    options->mode == CLD_CHECK_GRAD ? " and gradients to compare" : "");
 }
 
 /* --- threads ---------------------------------------------------------------------------------- */
@@ -60,8 +76,9 @@ struct task {
     const struct cld_check_op *op;
     enum cld_family family;
     enum cld_dtype storage;
-    char *lines; /* what it prints to options->out */
-    size_t n_bytes, n_passed, n_failed;
+    struct cld_check_results results;
+    struct cld_queue_counts counts;
+    size_t n_passed, n_failed;
     struct cld_variants list; /* what it asked for, where options->list is wanted */
     struct cld_error err;
     bool done;
@@ -77,34 +94,67 @@ struct crew {
     size_t next;            /* task that nobody has taken; n_tasks once one failed */
 };
 
+/* The command that repeats one case, or what fits of it. */
+static void put_command(const struct cld_check_options *o, struct cld_check_result *r)
+{
+    snprintf(r->again, sizeof r->again,
+             "cldraft check-kernels%s%s%s --op %s --seed %llu --precision %s --family %s%s%s%s%s%s"
+             "%s%s%s",
+             o->device ? " --device '" : "", o->device ? o->device : "", o->device ? "'" : "",
+             r->op, (unsigned long long)o->seed, r->storage == CLD_BF16 ? "bf16" : "fp32",
+             cld_check_family_name(r->family), o->program ? " --program " : "",
+             o->program ? o->program : "", o->programs.modules ? " --modules " : "",
+             o->programs.modules ? o->programs.modules : "",
+             o->mode == CLD_CHECK_GRAD ? " --mode grad" : "", r->name[0] ? " --case '" : "",
+             r->name, r->name[0] ? "'" : "");
+}
+
+/* Makes a case of an error that says something about one operation; others stay. */
+static void note_error(const struct cld_check_options *o, struct task *t, const char *name,
+                       size_t n_missing)
+{
+    struct cld_check_result r = {.op = t->op->name, .family = t->family, .storage = t->storage};
+    if (!o->keep_going || t->err.status == CLD_E_INTERRUPTED || t->err.status == CLD_E_INTERNAL)
+        return;
+    r.verdict = n_missing && o->modules_optional ? CLD_CHECK_UNSUPPORTED : CLD_CHECK_FAILED;
+    snprintf(r.name, sizeof r.name, "%s", r.verdict == CLD_CHECK_FAILED ? name : "");
+    snprintf(r.why, sizeof r.why, "%.319s", t->err.what);
+    t->n_failed += r.verdict == CLD_CHECK_FAILED;
+    t->err = (struct cld_error)CLD_ERROR_INIT;
+    cld_check_results_add(&t->results, &r, &t->err);
+}
+
 static void run_task(const struct crew *crew, struct task *t)
 {
     const struct cld_check_options *o = crew->options;
     struct cld_error *err = &t->err;
-    struct cld_check c = {.seed = o->seed, .storage = t->storage};
+    struct cld_check c = {.seed = o->seed,
+                          .storage = t->storage,
+                          .op = t->op,
+                          .mode = o->mode,
+                          .only = o->only,
+                          .results = &t->results};
     const struct cld_queue_options queue = {.name = "checks",
                                             .family = t->family,
+                                            .cache_dir = o->cache_dir,
                                             .programs = o->programs,
                                             .list = o->list ? &t->list : NULL};
-    bool spirv = o->programs.source == CLD_PROGRAM_SPIRV;
-    const char *modules = spirv && o->programs.modules ? o->programs.modules : "";
-    char *rerun = cld_format("cldraft check-kernels%s%s --op %s --seed %llu --precision %s%s%s%s",
-                             o->device ? " --device " : "", o->device ? o->device : "",
-                             t->op->name, (unsigned long long)o->seed,
-                             t->storage == CLD_BF16 ? "bf16" : "fp32",
-                             spirv ? " --program spirv" : "", *modules ? " --modules " : "", modules);
-    c.rerun = rerun;
-    if (o->out && !(c.out = open_memstream(&t->lines, &t->n_bytes)))
-        cld_fail(err, CLD_E_MEMORY, "", "no memory for the lines of a check");
-    else if (!cld_queue_open(crew->device, &queue, &c.q, err) && t->op->run(&c, err))
-        cld_fail_prefix(err, "check of %s, case '%s'", t->op->name, c.name);
-    cld_check_close(&c);
-    cld_queue_close(c.q);
-    if (c.out && fclose(c.out) && !err->status)
-        cld_fail(err, CLD_E_MEMORY, "", "no memory for the lines of a check");
+    if (!cld_queue_open(crew->device, &queue, &c.q, err)) {
+        if (t->op->run(&c, err))
+            cld_fail_prefix(err, "check of %s, case '%s'", t->op->name, c.name);
+        t->counts = cld_queue_counts(c.q);
+    }
     t->n_passed = c.n_passed;
     t->n_failed = c.n_failed;
-    free(rerun);
+    if (!err->status && t->results.n < c.n_passed + c.n_failed)
+        cld_fail(err, CLD_E_MEMORY, "", "no memory for the results of %s", t->op->name);
+    if (err->status)
+        note_error(o, t, c.name, t->counts.n_missing);
+    for (size_t i = 0; i < t->results.n; i++)
+        if (t->results.at[i].verdict == CLD_CHECK_FAILED)
+            put_command(o, &t->results.at[i]);
+    cld_check_close(&c);
+    cld_queue_close(c.q);
 }
 
 static void *work(void *arg)
@@ -129,7 +179,7 @@ static void *work(void *arg)
 static enum cld_status plan_tasks(struct crew *crew, struct cld_error *err)
 {
     const struct cld_check_options *options = crew->options;
-    for (const struct cld_check_op *o = cld_check_ops; o->name; o++)
+    for (const struct cld_check_op *o = table(options); o->name; o++)
         for (enum cld_family f = CLD_FAMILY_CPU; f <= CLD_FAMILY_GPU; f++)
             for (enum cld_dtype storage = CLD_F32; storage <= CLD_BF16; storage++) {
                 bool other = options->family && options->family != f;
@@ -137,10 +187,18 @@ static enum cld_status plan_tasks(struct crew *crew, struct cld_error *err)
                     continue;
                 if (crew->n_tasks == max_tasks)
                     return cld_fail(err, CLD_E_INTERNAL, "", "more than %d checks", max_tasks);
-                crew->tasks[crew->n_tasks++] = (struct task){
-                    .op = o, .family = f, .storage = storage, .err = CLD_ERROR_INIT};
+                crew->tasks[crew->n_tasks++] =
+                    (struct task){.op = o, .family = f, .storage = storage, .err = CLD_ERROR_INIT};
             }
     return CLD_OK;
+}
+
+static void add_counts(struct cld_queue_counts *to, const struct cld_queue_counts *counts)
+{
+    to->n_builds += counts->n_builds;
+    to->n_cached += counts->n_cached;
+    to->n_modules += counts->n_modules;
+    to->n_missing += counts->n_missing;
 }
 
 /* Prints and adds up what tasks did, in their order, until the first that failed; those behind it
@@ -148,21 +206,28 @@ static enum cld_status plan_tasks(struct crew *crew, struct cld_error *err)
 static enum cld_status collect(struct crew *crew, size_t *n_passed, size_t *n_failed,
                                struct cld_error *err)
 {
+    const struct cld_check_options *options = crew->options;
     for (size_t i = 0; i < crew->n_tasks; i++) {
         struct task *t = &crew->tasks[i];
         pthread_mutex_lock(&crew->lock);
         while (!t->done)
             pthread_cond_wait(&crew->changed, &crew->lock);
         pthread_mutex_unlock(&crew->lock);
-        if (t->lines) {
-            fwrite(t->lines, 1, t->n_bytes, crew->options->out);
-            fflush(crew->options->out);
+        if (options->counts)
+            add_counts(options->counts, &t->counts);
+        for (size_t r = 0; r < t->results.n; r++) {
+            const struct cld_check_result *result = &t->results.at[r];
+            if (options->out || result->verdict == CLD_CHECK_FAILED)
+                cld_check_print(result, options->out ? options->out : stderr);
+            if (options->results && !t->err.status)
+                cld_check_results_add(options->results, result, &t->err);
         }
+        if (options->out)
+            fflush(options->out);
         *n_passed += t->n_passed;
         *n_failed += t->n_failed;
         for (size_t v = 0; v < t->list.n && !t->err.status; v++)
-            cld_variants_add(crew->options->list, t->list.at[v].file, t->list.at[v].options,
-                             &t->err);
+            cld_variants_add(options->list, t->list.at[v].file, t->list.at[v].options, &t->err);
         if (t->err.status) {
             *err = t->err;
             return err->status;
@@ -208,7 +273,7 @@ done:
         pthread_join(threads[i], NULL);
     for (size_t i = 0; i < crew->n_tasks; i++) {
         cld_variants_free(&crew->tasks[i].list);
-        free(crew->tasks[i].lines);
+        cld_check_results_free(&crew->tasks[i].results);
     }
     pthread_cond_destroy(&crew->changed);
     pthread_mutex_destroy(&crew->lock);

@@ -1,60 +1,165 @@
 /* cmd_check_kernels.c - `cldraft check-kernels`: every kernel of both families against references
- * in double, on one device. */
+ * in double, on one device or on all of them by every program path. */
 #include "cmd_common.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
+#include "check_matrix.h"
 #include "log.h"
 
-static enum cld_program_source program_source(const struct cld_args *a)
+static enum cld_check_path path_of(const struct cld_args *a)
 {
     const char *from = cld_args_value(a, "program");
-    if (!from || !strcmp(from, "source"))
-        return CLD_PROGRAM_SOURCE;
-    return strcmp(from, "spirv") ? CLD_PROGRAM_AUTO : CLD_PROGRAM_SPIRV;
+    return !from || !strcmp(from, "source") ? CLD_CHECK_SOURCE
+           : !strcmp(from, "cached")        ? CLD_CHECK_CACHED
+           : !strcmp(from, "spirv")         ? CLD_CHECK_MODULES
+                                            : CLD_CHECK_AUTO;
+}
+
+static enum cld_check_mode check_mode(const struct cld_args *a)
+{
+    const char *mode = cld_args_value(a, "mode");
+    return !mode || !strcmp(mode, "check") ? CLD_CHECK_ALL
+           : !strcmp(mode, "grad")         ? CLD_CHECK_GRAD
+                                           : CLD_CHECK_SUPPORT;
+}
+
+/* Each operation with the bounds that its cases may use. */
+static void list_operations(void)
+{
+    for (const struct cld_check_op *o = cld_check_ops; o->name; o++) {
+        printf("%s%s\n", o->name, o->gradients ? " (mode grad)" : "");
+        for (int b = 0; b < CLD_N_BOUNDS; b++) {
+            const struct cld_check_bound_info *info = &cld_check_bounds[b];
+            if (o->bounds >> b & 1)
+                printf("    %-26s  nmse <= %-7.2g  max <= %-7.2g  %s\n", info->name,
+                       info->rel * info->rel, 8 * info->rel, info->why);
+        }
+    }
+}
+
+/* Work-items of the CPU family stand alone: on a GPU they take minutes. */
+static enum cld_family families(const struct cld_args *a, const struct cld_device_info *device)
+{
+    if (!cld_args_value(a, "family") && device->class == CLD_CLASS_GPU)
+        return CLD_FAMILY_GPU;
+    return cld_cmd_family(a);
+}
+
+/* Every device of every platform and all its paths, or one device and one path. */
+static enum cld_status run(const struct cld_args *a, const struct cld_check_options *options,
+                           struct cld_check_matrix *m, struct cld_error *err)
+{
+    struct cld_check_options now = *options;
+    struct cld_devices *devices = NULL;
+    struct cld_device_info device;
+    char number[24];
+    enum cld_status s = cld_devices_open(&devices, err);
+    if (s)
+        return s;
+    if (!cld_args_flag(a, "all")) {
+        if ((s = cld_devices_pick(devices, now.device, &device, err)))
+            goto done;
+        now.family = families(a, &device);
+        s = path_of(a) == CLD_CHECK_CACHED
+                ? cld_check_matrix_add_paths(m, &device, CLD_CHECK_CACHED, &now, err)
+                : cld_check_matrix_add(m, &device, path_of(a), &now, err);
+        goto done;
+    }
+    for (size_t i = 0; i < devices->n && !s; i++) {
+        now.family = families(a, &devices->at[i]);
+        snprintf(number, sizeof number, "%zu", devices->at[i].index);
+        now.device = number;
+        s = cld_check_matrix_add_paths(m, &devices->at[i], CLD_CHECK_MODULES, &now, err);
+    }
+    if (!s && !devices->n)
+        s = cld_fail(err, CLD_E_DEVICE, "see 'cldraft devices'", "there is no device: %s",
+                     devices->note);
+done:
+    cld_devices_close(devices);
+    return s;
+}
+
+static enum cld_status print(const struct cld_check_matrix *m, const char *format, bool all,
+                             struct cld_error *err)
+{
+    if (!strcmp(format, "json"))
+        return cld_check_write_json(m, stdout, err);
+    if (!strcmp(format, "junit"))
+        return cld_check_write_junit(m, stdout, err);
+    if (all)
+        cld_check_write_table(m, stdout);
+    printf("%zu passed, %zu failed", m->n_passed, m->n_failed);
+    if (m->n_unsupported)
+        printf(", %zu unsupported", m->n_unsupported);
+    putchar('\n');
+    return CLD_OK;
+}
+
+/* With a golden file the failures that it has are no news. */
+static enum cld_status judge(const struct cld_args *a, const struct cld_check_matrix *m,
+                             struct cld_error *err)
+{
+    const char *path = cld_args_value(a, "golden"), *only = cld_args_value(a, "case");
+    bool part = only || cld_args_value(a, "mode");
+    struct cld_check_golden g;
+    if (!m->n_passed && !m->n_failed)
+        return only ? cld_fail(err, CLD_E_USAGE, "case names are those that are printed",
+                               "no case has the name '%s'", only)
+                    : cld_fail(err, CLD_E_CHECK, "", "nothing was checked: all is unsupported");
+    if (path && cld_args_flag(a, "update-golden"))
+        return cld_check_golden_update(m, path, part, err);
+    if (path) {
+        enum cld_status s = cld_check_golden_compare(m, path, part, stderr, &g, err);
+        if (s)
+            return s;
+        cld_info("%s: %zu fixes, %zu regressions, %zu differences", path, g.n_fixes,
+                 g.n_regressions, g.n_differences);
+        return g.n_regressions
+                   ? cld_fail(err, CLD_E_CHECK, "the lines REGRESSION name them",
+                              "%zu kernel checks fail that did not before", g.n_regressions)
+                   : CLD_OK;
+    }
+    if (m->n_failed)
+        return cld_fail(err, CLD_E_CHECK, "the line below each failure repeats it",
+                        "%zu of %zu kernel checks failed", m->n_failed, m->n_passed + m->n_failed);
+    return CLD_OK;
 }
 
 enum cld_status cld_cmd_check_kernels(const struct cld_args *a, struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
-    struct cld_devices *devices = NULL;
-    struct cld_device_info device;
     const char *precision = cld_args_value(a, "precision"), *seed = cld_args_value(a, "seed");
+    const char *format = cld_args_value(a, "format");
+    bool all = cld_args_flag(a, "all");
+    struct cld_check_matrix m = {0};
     struct cld_check_options options = {
         .op = cld_args_value(a, "op"),
+        .only = cld_args_value(a, "case"),
+        .mode = check_mode(a),
         .device = cld_args_value(a, "device"),
         .seed = seed ? strtoull(seed, NULL, 10) : 1,
-        .out = stdout,
-        .family = cld_cmd_family(a),
-        .programs = {.source = program_source(a), .modules = cld_args_value(a, "modules")},
+        .keep_going = true,
+        .programs = {.modules = cld_args_value(a, "modules")},
     };
-    size_t n_passed = 0, n_failed = 0;
     if (cld_args_flag(a, "list")) {
-        for (const struct cld_check_op *o = cld_check_ops; o->name; o++)
-            printf("%s\n", o->name);
+        list_operations();
         return CLD_OK;
     }
+    if (all && (options.device || cld_args_value(a, "program")))
+        return cld_fail(err, CLD_E_USAGE, "leave one of them out",
+                        "--all takes every device and every program path: it goes with neither "
+                        "--device nor --program");
+    if (cld_args_flag(a, "update-golden") && !cld_args_value(a, "golden"))
+        return cld_fail(err, CLD_E_USAGE, "add --golden FILE", "--update-golden needs a file");
+    format = format ? format : "table";
+    options.out = !all && !strcmp(format, "table") ? stdout : NULL;
     options.skip[CLD_F32] = precision && !strcmp(precision, "bf16");
     options.skip[CLD_BF16] = precision && !strcmp(precision, "fp32");
-    if ((s = cld_devices_open(&devices, err)) ||
-        (s = cld_devices_pick(devices, options.device, &device, err)))
-        goto done;
-    bool modules = options.programs.source == CLD_PROGRAM_SPIRV && cld_module_route(&device);
-    cld_info("checking kernels on device %zu, %s (%s), seed %" PRIu64 ", from %s%s", device.index,
-             device.name, device.platform, options.seed, modules ? "SPIR-V modules as " : "source",
-             modules ? cld_module_route(&device) : "");
-    if ((s = cld_check_device(&device, &options, &n_passed, &n_failed, err)))
-        goto done;
-    printf("%zu passed, %zu failed\n", n_passed, n_failed);
-    if (n_failed)
-        s = cld_fail(err, CLD_E_CHECK, "the line below each failure repeats it",
-                     "%zu of %zu kernel checks failed on %s", n_failed, n_passed + n_failed,
-                     device.name);
-done:
-    cld_devices_close(devices);
+    enum cld_status s = run(a, &options, &m, err);
+    if (!s && !(s = print(&m, format, all, err)))
+        s = judge(a, &m, err);
+    cld_check_matrix_free(&m);
     return s;
 }

@@ -27,7 +27,7 @@ enum cld_dtype cld_cmd_precision(const struct cld_args *a)
 enum cld_family cld_cmd_family(const struct cld_args *a)
 {
     const char *family = cld_args_value(a, "family");
-    if (!family)
+    if (!family || !strcmp(family, "both"))
         return CLD_FAMILY_AUTO;
     return strcmp(family, "cpu") ? CLD_FAMILY_GPU : CLD_FAMILY_CPU;
 }

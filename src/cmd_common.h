@@ -12,7 +12,7 @@
  * the command line was parsed. */
 enum cld_dtype cld_cmd_precision(const struct cld_args *a);
 enum cld_attention_backend cld_cmd_attention(const struct cld_args *a);
-/* --family; AUTO if it was not given. */
+/* --family; AUTO if it was not given, or is both. */
 enum cld_family cld_cmd_family(const struct cld_args *a);
 
 /* Runs `check` on every positional argument, on the device of --device, and closes with "N passed,

@@ -99,6 +99,11 @@ const char *cld_modules_dir(const struct cld_modules *m)
     return m->dir;
 }
 
+bool cld_modules_has(const struct cld_modules *m, const char *key)
+{
+    return json_object_get(m->modules, key);
+}
+
 enum cld_status cld_modules_read(const struct cld_modules *m, const char *key,
                                  enum cld_module_form form, char **out, size_t *n_bytes,
                                  struct cld_error *err)

@@ -9,6 +9,7 @@
 #ifndef CLD_MODULES_H
 #define CLD_MODULES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "error.h"
@@ -39,6 +40,9 @@ struct cld_modules;
 enum cld_status cld_modules_open(const char *dir, struct cld_modules **out, struct cld_error *err);
 void cld_modules_close(struct cld_modules *m); /* NULL is fine */
 const char *cld_modules_dir(const struct cld_modules *m);
+
+/* Whether the manifest has the variant. */
+bool cld_modules_has(const struct cld_modules *m, const char *key);
 
 /* One form of the variant's module, *n_bytes of it and a NUL behind them, freed with free().
  * CLD_E_INPUT: no such module or form, or a file that is missing or not the one that was made. */

@@ -175,6 +175,7 @@ enum cld_status cld_program_of_module(struct cld_queue *q, const char *source, c
                           cld_modules_arguments(q->modules, key, kernel), err)) ||
         (form != CLD_MODULE_SPIRV &&
          (s = cld_modules_read(q->modules, key, form, &other, &n_other, err)))) {
+        q->counts.n_missing += q->modules && !cld_modules_has(q->modules, key);
         cld_fail_prefix(err, "%s: %s %s", q->name, file, options);
         goto done;
     }

@@ -81,6 +81,7 @@ struct cld_queue_counts {
     size_t n_builds;      /* programs compiled from source */
     size_t n_cached;      /* programs taken from the cache instead */
     size_t n_modules;     /* programs made of SPIR-V modules instead */
+    size_t n_missing;     /* variants that were to come from a module, but there is none of them */
     size_t n_kernels;     /* kernel objects made */
     size_t n_buffers;     /* buffers created */
     size_t n_launches;    /* kernels enqueued */

@@ -1,0 +1,46 @@
+/* check_out.c - results of checks: a list of them, and each as a line. */
+#include "check.h"
+
+#include <stdlib.h>
+
+#include "size.h"
+#include "grow.h"
+
+void cld_check_results_free(struct cld_check_results *r)
+{
+    free(r->at);
+    *r = (struct cld_check_results){0};
+}
+
+enum cld_status cld_check_results_add(struct cld_check_results *r,
+                                      const struct cld_check_result *result, struct cld_error *err)
+{
+    enum cld_status s = cld_grow(&r->at, &r->cap, r->n + 1, sizeof *r->at, err);
+    if (!s)
+        r->at[r->n++] = *result;
+    return s;
+}
+
+const char *cld_check_family_name(enum cld_family family)
+{
+    return family == CLD_FAMILY_CPU ? "cpu" : "gpu";
+}
+
+const char *cld_check_verdict_name(enum cld_check_verdict verdict)
+{
+    return verdict == CLD_CHECK_PASSED   ? "pass"
+           : verdict == CLD_CHECK_FAILED ? "FAIL"
+                                         : "unsupported";
+}
+
+void cld_check_print(const struct cld_check_result *r, FILE *to)
+{
+    fprintf(to, "%s  %s %-4s  ", cld_check_verdict_name(r->verdict),
+            cld_check_family_name(r->family), r->storage == CLD_BF16 ? "bf16" : "f32");
+    if (r->verdict == CLD_CHECK_PASSED)
+        fprintf(to, "%s  (%.2g of tolerance)\n", r->name, r->worst);
+    else if (r->verdict == CLD_CHECK_FAILED)
+        fprintf(to, "%s: %s\n      again: %s\n", r->name, r->why, r->again);
+    else
+        fprintf(to, "%s: %s\n", r->op, r->why);
+}
