@@ -10,6 +10,7 @@
 #include "ckptdir.h"
 #include "clock.h"
 #include "deal.h"
+#include "drafter_layout.h"
 #include "evaluate.h"
 #include "feature_source.h"
 #include "file.h"
@@ -176,9 +177,11 @@ static enum cld_status find_init(struct trainer *t, struct cld_error *err)
         return CLD_OK;
     if ((s = cld_drafter_find(t->cfg->drafter.init, &t->init, err)) ||
         (s = cld_drafter_config_read(t->init, &there, err)) ||
-        (s = cld_drafter_config_same(&t->setup.drafter, &there.config, t->init, err)))
+        (s = cld_drafter_config_same(&t->setup.drafter, &there.config, t->init, err)) ||
+        (s = cld_setup_same_taps(&t->setup, there.taps, t->init, err)) ||
+        t->cfg->target.random_weights >= 0)
         return s;
-    return cld_setup_same_taps(&t->setup, there.taps, t->init, err);
+    return cld_drafter_check_borrowed(t->init, t->cfg->target.dir, &t->setup.target, err);
 }
 
 /* Weights: of the checkpoint, of drafter.init, or fresh. */
