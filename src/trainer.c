@@ -21,6 +21,7 @@
 #include "run_dir.h"
 #include "schedule.h"
 #include "signals.h"
+#include "truth.h"
 
 /* So many steps in a row without a finite gradient end the run: skipping for ever hides a fault. */
 static const int64_t max_skips_in_a_row = 10;
@@ -319,7 +320,7 @@ static enum cld_status prepare(struct trainer *t, const char *resume, struct cld
         (s = cld_setup_read(t->cfg, mask_token, &t->setup, err)) ||
         (s = begin_state(t, resume, err)) || (s = find_init(t, err)) || (s = plan(t, err)) ||
         (s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) ||
-        (s = open_store(t, err)))
+        (s = cld_truth_check(t->cfg, &t->setup, t->feed, err)) || (s = open_store(t, err)))
         return s;
     cld_drafter_file_make(&t->file, &t->setup.drafter, t->setup.taps, &t->setup.target,
                           t->cfg->drafter.init_std);
@@ -356,7 +357,7 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
     if (!(t->checkpoints = cld_format("%s/checkpoints", t->dir)))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
     if ((s = prepare(t, resume, err)) || (s = begin_directory(t, err)) ||
-        (s = start_workers(t, err)) || (s = begin_weights(t, err)) || (s = note_facts(t, err)))
+        (s = cld_truth_tell(t->cfg, &t->setup, t->feed, err)) || (s = start_workers(t, err)) || (s = begin_weights(t, err)) || (s = note_facts(t, err)))
         return s;
     return writes(t) ? cld_run_dir_write_devices(t->dir, t->pipeline, n_workers(t), err) : CLD_OK;
 }
