@@ -107,10 +107,10 @@ enum cld_status cld_bench_target(const struct cld_bench *b, struct cld_error *er
 enum cld_status cld_bench_step(const struct cld_bench *b, struct cld_error *err);
 enum cld_status cld_bench_pipeline(const struct cld_bench *b, struct cld_error *err);
 
-/* Steps of one worker on b->device, which runs the target, too (with bench.target), each until the device is done:
- * ms[bench.repeats], in their order. *cpu_ms: processor time of a step, on average. */
-enum cld_status cld_bench_one_worker(const struct cld_bench *b, double *ms, double *cpu_ms,
-                                     struct cld_error *err);
+/* The record of steps of one worker on b->device, which runs the target, too (with bench.target).
+ * *cpu_ms: processor time of a step, on average. */
+enum cld_status cld_bench_one_worker(const struct cld_bench *b, struct cld_bench_record *r,
+                                     double *cpu_ms, struct cld_error *err);
 /* A record of steps of the configuration: all but `variant` and `device_bytes`; sorts ms[n]. */
 void cld_bench_step_record(const struct cld_bench *b, const char *what, const char *name,
                            double *ms, size_t n, double tokens, struct cld_bench_record *r);

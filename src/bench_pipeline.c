@@ -41,6 +41,7 @@ static enum cld_status open_runner(struct runner *t, const struct cld_bench *b,
     /* Jobs for one step more: no evaluation comes, and targets work ahead to the end. */
     t->cfg.train.steps = b->cfg->bench.warmup + b->cfg->bench.repeats + 1;
     t->cfg.train.evaluate_every = 0;
+    t->cfg.features.mode = CLD_FEATURES_ONLINE;
     if ((s = cld_crew_make(&t->crew, &t->cfg, b->devices, err)) ||
         (s = leave_target_out(t, err)) ||
         (s = cld_machines_join(&t->machines, NULL, t->crew.n_drafters, &t->cfg, err)) ||
@@ -137,9 +138,8 @@ enum cld_status cld_bench_pipeline(const struct cld_bench *b, struct cld_error *
         goto done;
     }
     if ((s = measure(b, ms, &together_ms, &cpu_ms, err)) ||
-        (s = cld_bench_one_worker(b, ms, &alone_cpu_ms, err)))
+        (s = cld_bench_one_worker(b, &alone, &alone_cpu_ms, err)))
         goto done;
-    cld_bench_step_record(b, "pipeline", "one worker, no threads", ms, n, 0, &alone);
     cld_info("a step of the pipeline takes %.3f ms, one worker's %.3f ms (%+.1f%%); in processor time "
              "%.3f and %.3f ms (%+.1f%%)",
              together_ms, alone.median_ms, 100 * (together_ms / alone.median_ms - 1), cpu_ms,

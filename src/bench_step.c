@@ -117,15 +117,21 @@ void cld_bench_step_record(const struct cld_bench *b, const char *what, const ch
     cld_bench_times(r, ms, n, 1);
 }
 
+static void make_record(const struct stepper *t, const char *what, const char *name, double *ms,
+                        size_t n, double tokens, struct cld_bench_record *r)
+{
+    cld_bench_step_record(t->b, what, name, ms, n, tokens, r);
+    r->device_bytes = cld_queue_peak_bytes(t->w.q);
+    snprintf(r->variant, sizeof r->variant, "attention %s; products %s",
+             t->w.drafter.attention.variant,
+             cld_gemm_backend_name(t->w.q, t->w.drafter.gemm));
+}
+
 static enum cld_status write_record(struct stepper *t, const char *name, double *ms, size_t n,
                                     double tokens, struct cld_error *err)
 {
     struct cld_bench_record r;
-    cld_bench_step_record(t->b, "step", name, ms, n, tokens, &r);
-    r.device_bytes = cld_queue_peak_bytes(t->w.q);
-    snprintf(r.variant, sizeof r.variant, "attention %s; products %s",
-             t->w.drafter.attention.variant,
-             cld_gemm_backend_name(t->w.q, t->w.drafter.gemm));
+    make_record(t, "step", name, ms, n, tokens, &r);
     return cld_bench_write(t->b->sink, &r, err);
 }
 
@@ -167,17 +173,21 @@ done:
     return s;
 }
 
-enum cld_status cld_bench_one_worker(const struct cld_bench *b, double *ms, double *cpu_ms,
-                                     struct cld_error *err)
+enum cld_status cld_bench_one_worker(const struct cld_bench *b, struct cld_bench_record *r,
+                                     double *cpu_ms, struct cld_error *err)
 {
     struct stepper t;
-    double *part_ms = calloc(b->cfg->bench.repeats, CLD_N_STEP_PARTS * sizeof *part_ms);
+    size_t n = b->cfg->bench.repeats;
+    double *ms = calloc(n, sizeof *ms), *part_ms = calloc(n, CLD_N_STEP_PARTS * sizeof *part_ms);
     enum cld_status s = open_stepper(&t, b, b->cfg->bench.target, false, err);
-    if (!s)
-        s = part_ms ? take_steps(&t, ms, part_ms, err)
-                    : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the times of steps");
-    *cpu_ms = t.cpu_ms;
+    if (!s && (!ms || !part_ms))
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu times", n);
+    if (!s && !(s = take_steps(&t, ms, part_ms, err))) {
+        make_record(&t, "pipeline", "one worker, no threads", ms, n, t.tokens, r);
+        *cpu_ms = t.cpu_ms;
+    }
     close_stepper(&t);
+    free(ms);
     free(part_ms);
     return s;
 }

@@ -46,8 +46,7 @@ enum cld_status cld_board_open(const char *dir, size_t n_steps, size_t n_workers
 /* Writes how it ended and stops; NULL-safe. `why` is NULL or the error. */
 void cld_board_close(struct cld_board *b, const struct cld_error *why);
 
-/* All of these do nothing without a board (NULL). */
-/* Where features come from, for people. Copied. */
+/* All of these do nothing without a board (NULL). _features: where they come from, for people. */
 void cld_board_features(struct cld_board *b, const char *text);
 void cld_board_run(struct cld_board *b, enum cld_run_state state);
 void cld_board_step(struct cld_board *b, int64_t step, double loss, double accepted_length,

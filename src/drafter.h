@@ -149,7 +149,14 @@ static inline struct cld_tensor cld_param_part(const struct cld_tensor *arena,
 size_t cld_drafter_shard(const struct cld_drafter *d, size_t i, size_t n_shards, size_t *first);
 /* A backward pass completes gradients in this order: matrices of the last layer, ..., of layer 0, fc,
  * all vectors. Elements [*first, *first + n) of the arenas are bucket i of them; returns n. */
-size_t cld_drafter_n_buckets(const struct cld_drafter *d);
+static inline size_t cld_drafter_n_buckets_of(const struct cld_drafter_config *c)
+{
+    return c->n_layers + 2;
+}
+static inline size_t cld_drafter_n_buckets(const struct cld_drafter *d)
+{
+    return cld_drafter_n_buckets_of(&d->config);
+}
 size_t cld_drafter_bucket(const struct cld_drafter *d, size_t i, size_t *first);
 /* NULL where the head is used as it lies. */
 static inline const struct cld_tensor *cld_drafter_head_turned(const struct cld_drafter *d)

@@ -229,11 +229,6 @@ enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *
     return CLD_OK;
 }
 
-size_t cld_drafter_n_buckets(const struct cld_drafter *d)
-{
-    return d->config.n_layers + 2;
-}
-
 size_t cld_drafter_bucket(const struct cld_drafter *d, size_t i, size_t *first)
 {
     size_t n_layers = d->config.n_layers, layers_at = d->layers[0].wq->at;

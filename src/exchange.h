@@ -16,7 +16,8 @@
  * With one drafter nothing is exchanged: the same calls are one optimizer step on one device.
  *
  * Thread: _open and _close on one thread, before and after the others; the rest on the drafters'
- * threads, which all make the same calls in the same order. d counts the drafters of this process. */
+ * threads, which all make the same calls in the same order. d counts the drafters of this
+ * process. */
 #ifndef CLD_EXCHANGE_H
 #define CLD_EXCHANGE_H
 

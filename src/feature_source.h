@@ -1,5 +1,5 @@
-/* feature_source.h - where the features of a micro-batch come from: the target, the store on disk,
- * or both.
+/* feature_source.h - features of a micro-batch in runs that keep them: from the store on disk, the
+ * target, or both.
  *
  * Thread: the owner of the worker. */
 #ifndef CLD_FEATURE_SOURCE_H
@@ -10,10 +10,10 @@
 #include "sync.h"
 #include "worker.h"
 
-/* Features [b->n_ctx, K*H] of the item's documents, laid out in `b`, to host memory `to`. Without a
- * store (NULL) they are the worker's target's. Of a store that grows, rows that it has or that an
- * earlier item brings are taken from there, the others computed, and kept if this item claimed
- * them. A worker that only reads takes all from the store. CLD_E_INTERRUPTED: the run stops. */
+/* Features [b->n_ctx, K*H] of the item's documents, laid out in `b`, to host memory `to`. Of a
+ * store that grows, rows that it has or that an earlier item brings are taken from there, the others
+ * computed by the worker's target, and kept if this item claimed them. A worker that only reads
+ * takes all from the store. CLD_E_INTERRUPTED: the run stops. */
 enum cld_status cld_features_fill(struct cld_feature_store *f, struct cld_sync *sync,
                                   struct cld_worker *w, const struct cld_item *it,
                                   const struct cld_batch *b, void *to, struct cld_error *err);

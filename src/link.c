@@ -302,7 +302,8 @@ enum cld_status cld_link_gather(struct cld_link *l, const void *mine, size_t n_b
     }
     memcpy(out, mine, n_bytes);
     for (size_t i = 0; i < n && !s; i++)
-        if (i != at && !(s = post_receive(l, i, TAG_GATHER, in + i * n_bytes, n_bytes, n_done, err)))
+        if (i != at &&
+            !(s = post_receive(l, i, TAG_GATHER, in + i * n_bytes, n_bytes, n_done, err)))
             s = post_send(l, i, TAG_GATHER, out, n_bytes, n_done, err);
     if (s || (s = cld_link_wait(l, n_done, 2 * (n - 1), err)))
         return s; /* kept until the process ends: somebody may still write there */
@@ -365,8 +366,8 @@ static void wait_for_all(struct cld_link *l, const size_t *n_done, size_t n)
     pthread_mutex_unlock(&l->sync.lock);
 }
 
-/* Nobody posts more, and all say so; then what will not come is cancelled; then all say that. What is
- * under way after that is read by nobody. */
+/* Nobody posts more, and all say so; then what will not come is cancelled; then all say that. What
+ * is under way after that is read by nobody. */
 void cld_link_halt(struct cld_link *l)
 {
     struct cld_error err = CLD_ERROR_INIT;

@@ -90,7 +90,8 @@ enum cld_status cld_machines_agree(const struct cld_machines *m, const struct cl
         for (size_t k = 0; k < N_AGREED && !s; k++)
             if (memcmp(all[i].text[k], all[0].text[k], sizeof all[i].text[k]))
                 s = cld_fail(err, CLD_E_USAGE,
-                             "only [devices], [memory], [log] and paths may differ between machines",
+                             "only [devices], [memory], [log] and paths may differ between "
+                             "machines",
                              "%s differs between machine 0 and machine %zu: %s and %s",
                              agreed_names[k], i, all[0].text[k], all[i].text[k]);
 done:

@@ -326,7 +326,11 @@ static enum cld_status use_job(struct member *m, enum cld_job_kind kind, struct 
     m->inv_sum_weight = m->job->inv_sum_weight;
     m->mark = m->job->mark;
     m->data_ms = cld_clock_ms() - begun;
-    for (const struct cld_item *next, *it = own_item(m, 0); it && !s; it = next) {
+    const struct cld_item *next, *it = own_item(m, 0);
+    /* Rows without anchors make no micro-batch; gradients of zero are exchanged all the same. */
+    if (!it && kind == CLD_JOB_STEP && (s = cld_exchange_expect(&m->p->exchange, m->index, err)))
+        return s;
+    for (; it && !s; it = next) {
         next = own_item(m, (size_t)(it - m->job->items) + 1);
         s = use_item(m, it, next, err);
     }
@@ -469,8 +473,12 @@ static void *run_member(void *arg)
     if (get_ready(m, &err) || report_ready(m->p, &err) ||
         (m->w.no_drafter ? run_target(m, &err) : run_drafter(m, &err)))
         report_failure(m, &err);
-    if (m->w.q)
+    if (m->w.q) {
+        /* Copies that are under way read memory of others, who may free it after this. */
+        struct cld_error ignored = CLD_ERROR_INIT;
+        cld_queue_finish(m->w.q, &ignored);
         note_facts(m, &m->end);
+    }
     leave(m->p);
     if (m->w.q && !m->w.no_drafter)
         cld_exchange_part(&m->p->exchange, m->index);
@@ -543,7 +551,8 @@ enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu workers", n);
     if ((s = cld_ring_open(&p->ring, p->sync, crew->n_targets, cfg->devices.ring_slots,
                            crew->n_drafters, err)) ||
-        (s = cld_exchange_open(&p->exchange, p->sync, machines, setup->drafter.n_layers + 2, err)) ||
+        (s = cld_exchange_open(&p->exchange, p->sync, machines,
+                               cld_drafter_n_buckets_of(&setup->drafter), err)) ||
         (s = cld_deal_open(feed, cfg, &setup->rules, &crew->limits, store, machines, n, first,
                            &p->deal, err)))
         return s;

@@ -59,7 +59,8 @@ enum cld_status cld_pipeline_begin(struct cld_pipeline *p, const char *resumed, 
                                    struct cld_error *err);
 
 /* One optimizer step. `update`: Adam's count. Scores are merged in the order of the drafters of all
- * machines; part_ms are means over those here. Waits and work of the ring since the last step are in *waits. */
+ * machines; part_ms are means over those here. Waits and work of the ring since the last step are
+ * in *waits. */
 struct cld_pipeline_waits {
     double data_ms;        /* laying out, a drafter (where it does that itself) */
     double slot_ms;        /* waiting for an empty slot, a target worker */

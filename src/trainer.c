@@ -256,6 +256,9 @@ static enum cld_status open_store(struct trainer *t, struct cld_error *err)
     cld_features_describe(cfg, t->features, sizeof t->features);
     if (cfg->features.mode == CLD_FEATURES_ONLINE)
         return CLD_OK;
+    if (t->link && cfg->features.mode == CLD_FEATURES_HYBRID)
+        return cld_fail(err, CLD_E_USAGE, "fill the store by a run of one process, then use offline",
+                        "features.mode = hybrid is for one process, not for several machines");
     if ((s = cld_feature_identity_make(cfg, &t->setup, cld_feed_tokenizer_hash(t->feed), &id,
                                        err)) ||
         (s = cld_feature_store_open(cfg, &id, &t->store, err)) ||

@@ -218,14 +218,16 @@ enum cld_status cld_worker_send_features(struct cld_worker *w, size_t n_ctx, voi
     enum cld_status s = turn(w, err);
     return s ? s
              : cld_transfer_read(w->other_features.buf, 0, to,
-                                 cld_mul(n_ctx, cld_worker_feature_bytes(w)), &w->idle, &w->moving, err);
+                                 cld_mul(n_ctx, cld_worker_feature_bytes(w)), &w->idle,
+                                 &w->moving, err);
 }
 
 enum cld_status cld_worker_fetch_features(struct cld_worker *w, size_t n_ctx, const void *from,
                                           struct cld_error *err)
 {
-    return cld_transfer_write(w->other_features.buf, 0, from, cld_mul(n_ctx, cld_worker_feature_bytes(w)),
-                              &w->idle, &w->moving, err);
+    return cld_transfer_write(w->other_features.buf, 0, from,
+                              cld_mul(n_ctx, cld_worker_feature_bytes(w)), &w->idle, &w->moving,
+                              err);
 }
 
 enum cld_status cld_worker_features_moved(struct cld_worker *w, struct cld_error *err)

@@ -89,8 +89,8 @@ void cld_worker_close(struct cld_worker *w); /* NULL-safe */
 enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
                                     struct cld_error *err);
 
-/* Where features are given and nobody gives them: normally distributed ones, for measurements. Before
- * the warm-up. */
+/* Where features are given and nobody gives them: normally distributed ones, for measurements.
+ * Before the warm-up. */
 enum cld_status cld_worker_make_up_features(struct cld_worker *w, struct cld_error *err);
 
 /* Bytes of the features of one token. */
@@ -103,10 +103,10 @@ enum cld_status cld_worker_read_features(struct cld_worker *w, size_t n_ctx, voi
 enum cld_status cld_worker_write_features(struct cld_worker *w, size_t n_ctx, const void *from,
                                           struct cld_error *err);
 
-/* Features on their way, beside the kernels, with two buffers of them that take turns; one copy at a
- * time is under way. _send: those of the last forward begin to go to host memory, n_ctx rows, and the
- * next forward fills the other buffer. _fetch: those of a later micro-batch begin to come from host
- * memory, while this one goes on; _take waits for them, and they are the features from now on.
+/* Features on their way, beside the kernels, with two buffers of them that take turns; one copy at
+ * a time is under way. _send: those of the last forward begin to go to host memory, n_ctx rows, and
+ * the next forward fills the other buffer. _fetch: those of a later micro-batch begin to come from
+ * host memory, while this one goes on; _take waits for them, and they are the features from now on.
  * _moved waits until the copy is done, after which the host's memory is free. */
 enum cld_status cld_worker_send_features(struct cld_worker *w, size_t n_ctx, void *to,
                                          struct cld_error *err);
@@ -115,11 +115,11 @@ enum cld_status cld_worker_fetch_features(struct cld_worker *w, size_t n_ctx, co
 enum cld_status cld_worker_take_features(struct cld_worker *w, struct cld_error *err);
 enum cld_status cld_worker_features_moved(struct cld_worker *w, struct cld_error *err);
 
-/* With shards: where the gradient of another drafter, j, is put for this worker's shard, [1, shard_n]
- * F32. Drafters but the first share a place: it is free when the one before is added. */
+/* With shards: where the gradient of another drafter, j, is put for this worker's shard,
+ * [1, shard_n] F32. Drafters but the first share a place: it is free when the one before is added. */
 const struct cld_tensor *cld_worker_shard_place(const struct cld_worker *w, size_t j);
-/* Enqueued: adds the gradient of drafter j to the sum of this worker's shard, from its place, or this
- * worker's own. To be called for j = 0, 1, ... in order; 0 begins the sum. */
+/* Enqueued: adds the gradient of drafter j to the sum of this worker's shard, from its place, or
+ * this worker's own. To be called for j = 0, 1, ... in order; 0 begins the sum. */
 enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, bool own,
                                      struct cld_error *err);
 /* Sum of squares of the gradient (of the shard's sum). Waits for the device. */

@@ -173,20 +173,52 @@ static void measures_steps(void **state)
 {
     (void)state;
     static const char *const want[] = {
-        "step|target online",        "step|part: target",  "step|precomputed features",
-        "step|part: batch",          "step|part: forward", "step|part: loss",
-        "step|part: backward",       "step|part: optimizer"};
+        "step|target online",
+        "step|first step, target online",
+        "step|part: target",
+        "step|precomputed features",
+        "step|first step, precomputed features",
+        "step|part: batch",
+        "step|part: forward",
+        "step|part: loss",
+        "step|part: backward",
+        "step|part: optimizer"};
     json_t *records = run_json("what = step\n"), *r;
     size_t i;
     are_these(records, want, sizeof want / sizeof *want);
     json_array_foreach(records, i, r)
-        is_complete(r, 3);
+        is_complete(r, i == 1 || i == 4 ? 1 : 3);
     number_at(json_array_get(records, 0), "context_tokens_per_s");
-    number_at(json_array_get(records, 2), "context_tokens_per_s");
+    number_at(json_array_get(records, 3), "context_tokens_per_s");
     /* The target's weights and activations are not there. */
-    assert_true(number_at(json_array_get(records, 2), "device_gib") <
+    assert_true(number_at(json_array_get(records, 3), "device_gib") <
                 number_at(json_array_get(records, 0), "device_gib"));
     json_decref(records);
+}
+
+/* All workers of the configuration, and one beside them that does everything. */
+static void measures_pipelines(void **state)
+{
+    (void)state;
+    static const char *const online[] = {"pipeline|2 targets, 1 drafters",
+                                         "pipeline|one worker, no threads"};
+    static const char *const made_up[] = {"pipeline|0 targets, 2 drafters",
+                                          "pipeline|one worker, no threads"};
+    json_t *r, *records = run_json("what = pipeline\n[devices]\ntargets = 0,0\ndrafters = 0\n");
+    size_t i;
+    are_these(records, online, 2);
+    json_array_foreach(records, i, r) {
+        is_complete(r, 3);
+        number_at(r, "context_tokens_per_s");
+    }
+    json_decref(records);
+    records = run_json("what = pipeline\ntarget = no\n[devices]\ndrafters = 0,0\n");
+    are_these(records, made_up, 2);
+    json_decref(records);
+    struct cld_error err = CLD_ERROR_INIT;
+    free(run("what = pipeline\ntarget = no\n[devices]\ntargets = 0,0\ndrafters = 0\n",
+             CLD_BENCH_JSON, CLD_E_USAGE, &err));
+    assert_non_null(strstr(err.what, "bench.target is no"));
 }
 
 /* --- formats ---------------------------------------------------------------------------------- */
@@ -454,7 +486,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measures_operations),       cmocka_unit_test(measures_products),
-        cmocka_unit_test(measures_steps),            cmocka_unit_test(lines_are_json),
+        cmocka_unit_test(measures_steps),
+        cmocka_unit_test(measures_pipelines),
+        cmocka_unit_test(lines_are_json),
         cmocka_unit_test(csv_can_be_read),           cmocka_unit_test(markdown_has_equal_columns),
         cmocka_unit_test(json_ends_after_an_error),  cmocka_unit_test(a_full_disk_is_an_error),
         cmocka_unit_test(repeats_are_honoured),      cmocka_unit_test(the_median_is_the_middle),

@@ -47,6 +47,17 @@ expect 'ring slots are in the plan of a target' 0 'slot 2 of features' plan conf
     --set devices.targets=0 --set devices.drafters=0,0 --set devices.ring_slots=3 \
     --set train.micro_rows=4
 
+# --- more drafters share the optimizer's state ---
+
+stored=(configs/tiny.ini --set runtime.precision=bf16)
+expect 'one drafter is one plan' 0 '^fits$' plan "${stored[@]}"
+all=$(sed -nE 's/^  all +([0-9]+)  bytes.*/\1/p' "$scratch/stdout")
+over=$(gib_of $((all - 1)))
+expect 'more of them are a way out' 5 '^  fits with [0-9]+ drafters in all' \
+    plan "${stored[@]}" --set "memory.limit_gib=$over"
+n=$(sed -nE 's/^  fits with ([0-9]+) drafters in all.*/\1/p' "$scratch/stdout")
+check 'which is a number' test "${n:-0}" -gt 1
+
 # --- rules ---
 
 expect 'rows must divide among drafters' 2 '8 parts for 3 drafters' train configs/tiny.ini \

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "queue.h"
+#include "transfer.h"
 #include "test_device.h"
 
 
@@ -103,6 +104,48 @@ static void broken_builds_and_names_are_errors(void **state)
     cld_queue_close(q);
 }
 
+/* Each side waits for the other one: kernels (fills and copies stand for them) make what is copied
+ * out, and use what is copied in. */
+static void copies_beside_kernels_wait_for_marks(void **state)
+{
+    (void)state;
+    enum { N_ROUNDS = 50, N = 1 << 14 };
+    struct cld_error err = CLD_ERROR_INIT;
+    struct cld_queue *q = open_with_budget(0);
+    struct cld_buf *a = NULL, *b = NULL, *c = NULL, *pinned = NULL;
+    struct cld_mark made = {0}, out = {0}, in = {0};
+    void *memory = NULL;
+    uint32_t got = 0;
+    assert_int_equal(cld_buf_create(q, "a", N, &a, &err), CLD_OK);
+    assert_int_equal(cld_buf_create(q, "b", N, &b, &err), CLD_OK);
+    assert_int_equal(cld_buf_create(q, "c", N, &c, &err), CLD_OK);
+    assert_int_equal(cld_buf_pinned(q, "pinned", 2 * N, &pinned, &memory, &err), CLD_OK);
+    uint32_t *host = memory;
+    cld_queue_seal(q); /* a run does this after the warm-up, too */
+    for (uint32_t i = 1; i <= N_ROUNDS; i++) {
+        assert_int_equal(cld_buf_fill(a, 0, N, i, &err), CLD_OK);
+        assert_int_equal(cld_mark_kernels(q, &made, &err), CLD_OK);
+        assert_int_equal(cld_transfer_read(a, 4, host + 1, N - 4, &made, &out, &err), CLD_OK);
+        assert_int_equal(cld_mark_wait(&out, &err), CLD_OK);
+        assert_int_equal(host[1], i);
+        assert_int_equal(host[N / 4 - 1], i);
+        host[N / 4] = i + 1000;
+        assert_int_equal(cld_transfer_write(b, N - 4, host + N / 4, 4, &out, &in, &err), CLD_OK);
+        assert_int_equal(cld_kernels_after(q, &in, &err), CLD_OK);
+        assert_int_equal(cld_buf_copy(b, N - 4, c, 0, 4, &err), CLD_OK);
+        assert_int_equal(cld_buf_read(c, 0, &got, 4, &err), CLD_OK);
+        assert_int_equal(got, i + 1000);
+    }
+    assert_int_equal(host[0], 0); /* nobody touched it */
+    assert_int_equal(cld_transfer_read(a, 4, host, N, NULL, &out, &err), CLD_E_INTERNAL);
+    assert_int_equal(cld_transfer_write(a, SIZE_MAX, host, 4, NULL, &in, &err), CLD_E_INTERNAL);
+    cld_mark_drop(&made);
+    cld_mark_drop(&out);
+    cld_mark_drop(&in);
+    assert_int_equal(cld_mark_wait(&in, &err), CLD_OK); /* nothing to wait for */
+    cld_queue_close(q);
+}
+
 static void devices_are_chosen_by_number_name_and_part(void **state)
 {
     (void)state;
@@ -135,6 +178,7 @@ int main(void)
         cmocka_unit_test(new_buffers_are_zero_and_bounds_are_kept),
         cmocka_unit_test(sealed_queue_refuses_what_the_warm_up_left_out),
         cmocka_unit_test(broken_builds_and_names_are_errors),
+        cmocka_unit_test(copies_beside_kernels_wait_for_marks),
         cmocka_unit_test(devices_are_chosen_by_number_name_and_part),
     };
     return cmocka_run_group_tests(tests, find_cpu, close_devices);
