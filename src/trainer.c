@@ -95,13 +95,23 @@ static enum cld_status note_worker(struct trainer *t, const struct cld_worker_fa
     return s;
 }
 
+/* What the target's chats look like, so that whoever serves the drafter can compare. */
+static enum cld_status note_template(struct trainer *t, struct cld_error *err)
+{
+    char hash[65];
+    bool is_known = false;
+    enum cld_chat_template declared;
+    enum cld_status s = cld_chat_declared(t->cfg->target.dir, hash, &is_known, &declared, err);
+    return s ? s : cld_train_state_fact(&t->state, "target's chat template sha256", hash, err);
+}
+
 static enum cld_status note_facts(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     cld_train_state_drop_facts(&t->state); /* a resumed run may have other workers */
     for (size_t i = 0; i < n_workers(t) && !s; i++)
         s = note_worker(t, cld_pipeline_facts(t->pipeline, i), err);
-    return s;
+    return s ? s : note_template(t, err);
 }
 
 static enum cld_status copy_text(char **to, const char *text, struct cld_error *err)

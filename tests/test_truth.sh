@@ -28,6 +28,7 @@ said() {
 }
 check 'shares by role' said 'supervised: [0-9]+ of [0-9]+ tokens \(.* user 0 of [1-9].* assistant [1-9]'
 check 'rows lost in their prompt' said '[1-9][0-9]* rows lost in their prompt'
+check 'which the checkpoint keeps' grep -q '94d754f8' "$scratch/run/checkpoints/step-1/state.json"
 check 'the hash of the template' said 'SHA-256 94d754f8.*known to be chatml'
 rm -rf "$scratch/run"
 
