@@ -65,9 +65,9 @@ enum cld_status cld_chat_render(enum cld_chat_template t, const struct cld_messa
                                 struct cld_error *err);
 
 /* Which answers does the template write otherwise once later messages follow, so that the target
- * did not write what stands here? `chat` is the rendering of all messages, `prefix` is scratch; spans
- * of such answers get `end` = `begin`, which supervises nothing, where `drop`. *n: how many there
- * are. As _render otherwise. */
+ * did not write what stands here? `chat` is the rendering of all messages, `prefix` is scratch;
+ * spans of such answers get `end` = `begin`, which supervises nothing, where `drop`. *n: how many
+ * there are. As _render otherwise. */
 enum cld_status cld_chat_history(enum cld_chat_template t, const struct cld_message *messages,
                                  size_t n_messages, struct cld_chat *chat, struct cld_chat *prefix,
                                  bool drop, size_t *n, struct cld_error *err);

@@ -45,10 +45,10 @@ static enum cld_status same_rows(const struct cld_safetensors *a, const struct c
                         x->shape[0], x->shape[1], name, target_dir, y->shape[0], y->shape[1]);
     if ((s = cld_compare_rows(a, x, b, y, &row, err)) || row == SIZE_MAX)
         return s;
-    return cld_fail(err, CLD_E_INPUT,
-                    "a drafter works with the head it was trained with: name its target in target.dir",
-                    "%s: row %zu of %s is not that of %s in %s", drafter_dir, row, x->name, name,
-                    target_dir);
+    return cld_fail(
+        err, CLD_E_INPUT,
+        "a drafter works with the head it was trained with: name its target in target.dir",
+        "%s: row %zu of %s is not that of %s in %s", drafter_dir, row, x->name, name, target_dir);
 }
 
 enum cld_status cld_drafter_check_borrowed(const char *drafter_dir, const char *target_dir,
@@ -80,7 +80,8 @@ done:
     return s;
 }
 
-/* --- the configuration of speculators ----------------------------------------------------------- */
+/* --- the configuration of speculators -----------------------------------------------------------
+ */
 
 bool cld_speculators_is(const json_t *root)
 {
@@ -98,8 +99,7 @@ static json_t *defaults(void)
                      0.02, "rms_norm_eps", 1e-6, "rope_theta", 10000);
 }
 
-static void same_number(const struct cld_fields *r, const char *key, size_t want,
-                        const char *other)
+static void same_number(const struct cld_fields *r, const char *key, size_t want, const char *other)
 {
     size_t got = cld_fields_count_or(r, key, (size_t)1 << 30, want);
     if (r->err->status || got == want)
@@ -119,8 +119,8 @@ static json_t *taps_of(const struct cld_fields *r)
         cld_fields_complain(r, "a drafter without it cannot be used", "no layers in key", key);
     json_array_foreach (list, i, v) {
         if (!json_is_integer(v) || json_integer_value(v) < 0)
-            cld_fields_complain(r, "layers count from 1 here; 0 is the embedding", "no layer in key",
-                                key);
+            cld_fields_complain(r, "layers count from 1 here; 0 is the embedding",
+                                "no layer in key", key);
         json_array_append_new(taps, json_integer(json_integer_value(v) - 1));
     }
     const json_t *other = cld_fields_get(r, "target_layer_ids");
@@ -136,8 +136,9 @@ static void check_places(const struct cld_fields *r, const json_t *plain)
     const struct cld_fields inner = {r->path, plain, r->err};
     size_t block = cld_fields_count(r, "block_size", 1 << 10), i;
     const char *type = cld_fields_string(r, "speculators_model_type");
-    const json_t *methods =
-        json_object_get(json_object_get(r->object, "speculators_config"), "proposal_methods"), *m;
+    const json_t *methods = json_object_get(json_object_get(r->object, "speculators_config"),
+                                            "proposal_methods"),
+                 *m;
     if (!r->err->status && strcmp(type, "dflash"))
         cld_fields_complain(r, "dflash is supported", "unsupported speculators_model_type", type);
     same_number(r, "draft_vocab_size",
@@ -162,11 +163,11 @@ enum cld_status cld_speculators_plain(const char *path, const json_t *root, json
     err->status = CLD_OK;
     if (!json_is_object(nested))
         cld_fields_complain(&r, "", "not an object for key", "transformer_layer_config");
-    json_t *inner = json_pack(
-        "{s:O?, s:o, s:b, s:O*}", "mask_token_id", json_object_get(root, "mask_token_id"),
-        "target_layer_ids", taps_of(&r), "sliding_causal",
-        !cld_fields_bool_or(&r, "sliding_window_non_causal", false), "sample_from_anchor",
-        json_object_get(root, "sample_from_anchor"));
+    json_t *inner =
+        json_pack("{s:O?, s:o, s:b, s:O*}", "mask_token_id", json_object_get(root, "mask_token_id"),
+                  "target_layer_ids", taps_of(&r), "sliding_causal",
+                  !cld_fields_bool_or(&r, "sliding_window_non_causal", false), "sample_from_anchor",
+                  json_object_get(root, "sample_from_anchor"));
     if (!plain || !inner) {
         json_decref(plain);
         json_decref(inner);
@@ -215,18 +216,18 @@ static json_t *speculators_of(const struct cld_drafter_file *f, const char *veri
         slides |= c->sliding[i];
     /* vLLM takes the word for all layers: without sliding ones it must be true. */
     bool non_causal = !slides || !c->sliding_causal;
-    return json_pack(
-        "{s:[s], s:s, s:o, s:I, s:I, s:I, s:o, s:I, s:b, s:b, s:s, s:s,"
-        " s:{s:s, s:[{s:s, s:I}], s:s, s:{s:s, s:o}}}",
-        "architectures", "DFlashSpeculator", "speculators_model_type", "dflash",
-        "transformer_layer_config", nested, "draft_vocab_size", (json_int_t)c->vocab, "block_size",
-        (json_int_t)c->block_size, "target_hidden_size", (json_int_t)c->hidden,
-        "aux_hidden_state_layer_ids", taps, "mask_token_id", (json_int_t)c->mask_token,
-        "sliding_window_non_causal", (int)non_causal, "sample_from_anchor", 0, "dtype", "bfloat16",
-        "torch_dtype", "bfloat16", "speculators_config", "algorithm", "dflash", "proposal_methods",
-        "proposal_type", "greedy", "speculative_tokens", (json_int_t)c->block_size - 1,
-        "default_proposal_method", "greedy", "verifier", "name_or_path", verifier,
-        "architectures", architectures_of(verifier));
+    return json_pack("{s:[s], s:s, s:o, s:I, s:I, s:I, s:o, s:I, s:b, s:b, s:s, s:s,"
+                     " s:{s:s, s:[{s:s, s:I}], s:s, s:{s:s, s:o}}}",
+                     "architectures", "DFlashSpeculator", "speculators_model_type", "dflash",
+                     "transformer_layer_config", nested, "draft_vocab_size", (json_int_t)c->vocab,
+                     "block_size", (json_int_t)c->block_size, "target_hidden_size",
+                     (json_int_t)c->hidden, "aux_hidden_state_layer_ids", taps, "mask_token_id",
+                     (json_int_t)c->mask_token, "sliding_window_non_causal", (int)non_causal,
+                     "sample_from_anchor", 0, "dtype", "bfloat16", "torch_dtype", "bfloat16",
+                     "speculators_config", "algorithm", "dflash", "proposal_methods",
+                     "proposal_type", "greedy", "speculative_tokens", (json_int_t)c->block_size - 1,
+                     "default_proposal_method", "greedy", "verifier", "name_or_path", verifier,
+                     "architectures", architectures_of(verifier));
 }
 
 enum cld_status cld_speculators_write(const char *dir, const struct cld_drafter_file *f,

@@ -48,18 +48,16 @@ static enum cld_status copy_tensors(const struct source *sources, size_t n, cons
     struct cld_safetensors_spec *specs = calloc(cld_max(1, n), sizeof *specs);
     size_t room = piece_bytes;
     for (size_t i = 0; i < n; i++)
-        room = cld_max(room, cld_mul(sources[i].t->n_elems / sources[i].t->shape[0],
-                                     sizeof(uint16_t)));
+        room = cld_max(room,
+                       cld_mul(sources[i].t->n_elems / sources[i].t->shape[0], sizeof(uint16_t)));
     uint16_t *piece = malloc(room);
     if (!specs || !piece) {
         s = cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory to write %zu tensors", path, n);
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
-        specs[i] = (struct cld_safetensors_spec){.name = sources[i].name,
-                                                 .dtype = CLD_BF16,
-                                                 .n_dims = sources[i].t->n_dims,
-                                                 .id = i};
+        specs[i] = (struct cld_safetensors_spec){
+            .name = sources[i].name, .dtype = CLD_BF16, .n_dims = sources[i].t->n_dims, .id = i};
         memcpy(specs[i].shape, sources[i].t->shape, sizeof specs[i].shape);
     }
     if ((s = cld_safetensors_begin(path, specs, n, &format, 1, &w, err)))
@@ -157,16 +155,15 @@ char *cld_export_card(const struct cld_export *x)
     char commands[8192] = "", taps[512] = "", windows[256] = "No layer slides.";
     size_t n_sliding = 0;
     for (size_t i = 0, at = 0; i < c->n_taps && at < sizeof taps; i++)
-        at += (size_t)snprintf(taps + at, sizeof taps - at, "%s%d", i ? ", " : "",
-                               x->file.taps[i]);
+        at += (size_t)snprintf(taps + at, sizeof taps - at, "%s%d", i ? ", " : "", x->file.taps[i]);
     for (size_t i = 0; i < c->n_layers; i++)
         n_sliding += c->sliding[i];
     if (n_sliding)
-        snprintf(windows, sizeof windows,
-                 "%zu of %zu layers slide over %zu positions and are %s inside a block.%s",
-                 n_sliding, c->n_layers, c->sliding_window,
-                 c->sliding_causal ? "causal" : "bidirectional",
-                 n_sliding < c->n_layers ? " vLLM needs its V2 model runner for such a mixture." : "");
+        snprintf(
+            windows, sizeof windows,
+            "%zu of %zu layers slide over %zu positions and are %s inside a block.%s", n_sliding,
+            c->n_layers, c->sliding_window, c->sliding_causal ? "causal" : "bidirectional",
+            n_sliding < c->n_layers ? " vLLM needs its V2 model runner for such a mixture." : "");
     put_commands(x, commands, sizeof commands);
     return cld_format(
         "# DFlash drafter for %s\n\n"
@@ -180,7 +177,8 @@ char *cld_export_card(const struct cld_export *x)
         "- %s\n"
         "- Embedding and head of the target, %zu rows%s.\n\n"
         "## Checking a runtime\n\n"
-        "`golden/block.safetensors` has one block: `context_features` [%s], `draft_ids`, `positions` "
+        "`golden/block.safetensors` has one block: `context_features` [%s], `draft_ids`, "
+        "`positions` "
         "(of the context, then of the block), `output` after the last norm and `logits`. A runtime "
         "that serves this drafter gives these logits, to the precision of its arithmetic.\n",
         x->target_dir, c->block_size, c->block_size - 1, commands, taps, (int)c->mask_token,
@@ -188,7 +186,8 @@ char *cld_export_card(const struct cld_export *x)
         "tokens, taps x width");
 }
 
-/* --- writing and reading back ------------------------------------------------------------------ */
+/* --- writing and reading back ------------------------------------------------------------------
+ */
 
 static enum cld_status write_card(const struct cld_export *x, struct cld_error *err)
 {
@@ -224,18 +223,18 @@ static enum cld_status compare(const struct cld_golden *want, const struct cld_g
 {
     for (size_t i = 0; i < want->n_draft * want->vocab; i++)
         if (!(want->logits[i] == got->logits[i]))
-            return cld_fail(err, CLD_E_CHECK, "do not serve it; look at the disk",
-                            "%s: the logit of token %zu in row %zu is %.9g, the checkpoint's is %.9g",
-                            out, i % want->vocab, i / want->vocab, (double)got->logits[i],
-                            (double)want->logits[i]);
+            return cld_fail(
+                err, CLD_E_CHECK, "do not serve it; look at the disk",
+                "%s: the logit of token %zu in row %zu is %.9g, the checkpoint's is %.9g", out,
+                i % want->vocab, i / want->vocab, (double)got->logits[i], (double)want->logits[i]);
     return CLD_OK;
 }
 
 static enum cld_status write_golden(const struct cld_export *x, const struct cld_golden *g,
                                     struct cld_error *err)
 {
-    char *dir = cld_format("%s/golden", x->out), *path = cld_format("%s/golden/block.safetensors",
-                                                                     x->out);
+    char *dir = cld_format("%s/golden", x->out),
+         *path = cld_format("%s/golden/block.safetensors", x->out);
     enum cld_status s = CLD_OK;
     if (!dir || !path)
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");

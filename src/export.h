@@ -1,8 +1,8 @@
 /* export.h - a checkpoint's drafter as a directory that others serve, and proof that it is one.
  *
  * In OUT: config.json, model.safetensors (bf16, published names), README.md (the card), and
- * golden/block.safetensors (golden.h). The latter has a folder of its own because loaders take every
- * safetensors file beside config.json for weights. Main thread. */
+ * golden/block.safetensors (golden.h). The latter has a folder of its own because loaders take
+ * every safetensors file beside config.json for weights. Main thread. */
 #ifndef CLD_EXPORT_H
 #define CLD_EXPORT_H
 
@@ -26,8 +26,8 @@ struct cld_export {
     enum cld_export_runtime runtime;
 };
 
-/* CLD_E_USAGE where a runtime would serve the drafter otherwise than it was trained, and what to do.
- * Looks at `target`, `file`, `format` and `runtime`; needs no file. */
+/* CLD_E_USAGE where a runtime would serve the drafter otherwise than it was trained, and what to
+ * do. Looks at `target`, `file`, `format` and `runtime`; needs no file. */
 enum cld_status cld_export_check(const struct cld_export *x, struct cld_error *err);
 
 /* Writes all files, reads them as an importer does and compares configuration and logits with the

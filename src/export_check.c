@@ -1,5 +1,5 @@
-/* export_check.c - what a serving program would compute otherwise than it was trained. How they read
- * a drafter is told at the head of drafter_file.h. */
+/* export_check.c - what a serving program would compute otherwise than it was trained. How they
+ * read a drafter is told at the head of drafter_file.h. */
 #include "export.h"
 
 static enum cld_status check_taps(const struct cld_export *x, struct cld_error *err)
@@ -24,7 +24,8 @@ static enum cld_status check_taps(const struct cld_export *x, struct cld_error *
         if ((size_t)f->taps[i] + 1 >= n)
             return cld_fail(err, CLD_E_USAGE, "train with taps below the last layer",
                             "tap %d is the last of %zu layers, of which programs serve the state "
-                            "after the final norm, or none", f->taps[i], n);
+                            "after the final norm, or none",
+                            f->taps[i], n);
     }
     return CLD_OK;
 }
@@ -39,12 +40,13 @@ static enum cld_status check_tokens(const struct cld_export *x, struct cld_error
     if (c->vocab != t->vocab || c->hidden != t->hidden)
         return cld_fail(err, CLD_E_USAGE, "give the target of the run with --target",
                         "the drafter has a vocabulary of %zu and width %zu, the target has %zu and "
-                        "%zu: its embedding and head cannot be shared", c->vocab, c->hidden,
-                        t->vocab, t->hidden);
+                        "%zu: its embedding and head cannot be shared",
+                        c->vocab, c->hidden, t->vocab, t->hidden);
     if (special)
-        return cld_fail(err, CLD_E_USAGE, "train with a reserved token as drafter.mask_token",
-                        "mask token %d is the target's pad or eos token, which programs treat apart",
-                        (int)c->mask_token);
+        return cld_fail(
+            err, CLD_E_USAGE, "train with a reserved token as drafter.mask_token",
+            "mask token %d is the target's pad or eos token, which programs treat apart",
+            (int)c->mask_token);
     return CLD_OK;
 }
 
@@ -68,9 +70,10 @@ enum cld_status cld_export_check(const struct cld_export *x, struct cld_error *e
                         "layout speculators cannot say that sliding layers are causal inside a "
                         "block and full ones are not: all would be served alike");
     if (x->format == CLD_EXPORT_HF && slides && !c->sliding_causal && sglang)
-        return cld_fail(err, CLD_E_USAGE,
-                        "export for --runtime vllm alone, or train with drafter.sliding_causal = yes",
-                        "sliding layers were trained bidirectional inside a block, SGLang serves "
-                        "them causal");
+        return cld_fail(
+            err, CLD_E_USAGE,
+            "export for --runtime vllm alone, or train with drafter.sliding_causal = yes",
+            "sliding layers were trained bidirectional inside a block, SGLang serves "
+            "them causal");
     return CLD_OK;
 }

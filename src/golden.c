@@ -87,8 +87,8 @@ static enum cld_status create(struct runner *r, const struct cld_drafter_config 
     cld_plan_tensor(r->plan, &r->logits, CLD_F32, c->block_size, c->vocab, CLD_FOR_LOSS, "logits");
     struct cld_tensor z = cld_tensor_rows(&r->d.z, 0, c->block_size);
     struct cld_gemm product = product_of(r, &z);
-    cld_plan_buffer(r->plan, &r->scratch, cld_gemm_scratch_bytes(r->q, &product),
-                    CLD_FOR_TEMPORARY, "scratch of the head");
+    cld_plan_buffer(r->plan, &r->scratch, cld_gemm_scratch_bytes(r->q, &product), CLD_FOR_TEMPORARY,
+                    "scratch of the head");
     if ((s = cld_plan_check(r->plan, "golden", device->global_bytes, device->max_alloc_bytes,
                             err)) ||
         (s = cld_plan_create(r->plan, r->q, err)))

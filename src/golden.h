@@ -17,8 +17,9 @@ struct cld_golden {
     float *output, *logits;                      /* [B, H] after the last norm, [B, V] */
 };
 
-/* Loads the drafter in `drafter_dir` (cld_drafter_load), whose config.json said `f`, and the target's
- * embedding and head, and runs the block. *out is freed with cld_golden_free whatever the result. */
+/* Loads the drafter in `drafter_dir` (cld_drafter_load), whose config.json said `f`, and the
+ * target's embedding and head, and runs the block. *out is freed with cld_golden_free whatever the
+ * result. */
 enum cld_status cld_golden_run(const char *drafter_dir, const struct cld_drafter_file *f,
                                const char *target_dir, bool tied,
                                const struct cld_device_info *device, enum cld_dtype storage,

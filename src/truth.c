@@ -10,7 +10,8 @@
 #include "log.h"
 #include "size.h"
 
-/* --- tokens that mean something ----------------------------------------------------------------- */
+/* --- tokens that mean something -----------------------------------------------------------------
+ */
 
 enum { MAX_SPECIAL = 48 };
 
@@ -139,8 +140,8 @@ static enum cld_status check_template(const struct cld_config *cfg, const struct
         return s;
     return cld_fail(err, CLD_E_INPUT, "set data.template to the target's",
                     "data.template is %s, %s declares %s (SHA-256 %s)",
-                    cld_chat_template_name(used), cfg->target.dir,
-                    cld_chat_template_name(declared), hash);
+                    cld_chat_template_name(used), cfg->target.dir, cld_chat_template_name(declared),
+                    hash);
 }
 
 static enum cld_status check_supervision(const struct cld_dataset *d, const struct specials *all,
@@ -164,10 +165,12 @@ static enum cld_status check_supervision(const struct cld_dataset *d, const stru
     }
     if (n_short <= n_good && n_long <= n_good)
         return CLD_OK;
-    return cld_fail(err, CLD_E_INPUT,
-                    "the mask is 1 at the tokens to be predicted, the end mark the last of them",
-                    "loss_mask looks shifted by one: %zu supervised spans end a token before the end "
-                    "mark and %zu a token after it, %zu with it", n_short, n_long, n_good);
+    return cld_fail(
+        err, CLD_E_INPUT,
+        "the mask is 1 at the tokens to be predicted, the end mark the last of them",
+        "loss_mask looks shifted by one: %zu supervised spans end a token before the end "
+        "mark and %zu a token after it, %zu with it",
+        n_short, n_long, n_good);
 }
 
 static enum cld_status check_mask_token(const struct cld_setup *setup, const struct cld_dataset *d,
@@ -215,7 +218,8 @@ static enum cld_status check_head(const char *dir, const struct cld_safetensors 
         return s;
     return cld_fail(err, CLD_E_INPUT, "set tie_word_embeddings to false in its config.json",
                     "%s: config.json says that the head is the embedding, but row %zu of "
-                    "lm_head.weight is not that of the embedding", dir, row);
+                    "lm_head.weight is not that of the embedding",
+                    dir, row);
 }
 
 static enum cld_status check_vocabulary(const struct cld_config *cfg, const struct cld_setup *setup,
@@ -281,9 +285,8 @@ void cld_truth_shares(const struct cld_dataset_counts *c, char *to, size_t n)
         size_t at = strlen(to);
         if (got < 0 || at + 1 >= n || !c->n_of_role[r])
             continue;
-        got = snprintf(to + at, n - at, "%s%s %zu of %zu", before,
-                       cld_role_name((enum cld_role)r), c->n_supervised_of_role[r],
-                       c->n_of_role[r]);
+        got = snprintf(to + at, n - at, "%s%s %zu of %zu", before, cld_role_name((enum cld_role)r),
+                       c->n_supervised_of_role[r], c->n_of_role[r]);
         before = ", ";
     }
 }
@@ -369,9 +372,11 @@ static enum cld_status tell_template(const struct cld_config *cfg, const struct 
                  cld_chat_template_name(cld_feed_template(feed)), hash,
                  cld_chat_template_name(declared));
     else
-        cld_warn("template %s; the target's is none of the known ones (SHA-256 %s): compare the rows "
-                 "below with what it writes", cld_chat_template_name(cld_feed_template(feed)),
-                 hash[0] ? hash : "of nothing, it declares none");
+        cld_warn(
+            "template %s; the target's is none of the known ones (SHA-256 %s): compare the rows "
+            "below with what it writes",
+            cld_chat_template_name(cld_feed_template(feed)),
+            hash[0] ? hash : "of nothing, it declares none");
     return CLD_OK;
 }
 
@@ -407,9 +412,10 @@ enum cld_status cld_truth_tell(const struct cld_config *cfg, const struct cld_se
     if (cfg->data.synthetic.n)
         return CLD_OK;
     cld_truth_shares(c, text, sizeof text);
-    cld_info("supervised: %s; %zu rows lost in their prompt, %zu answers rewritten by later turns%s",
-             text, c->n_fault[CLD_ROW_CUT_PROMPT], c->n_rewritten,
-             c->n_rewritten && cfg->checks.history == CLD_HISTORY_MASK ? ", not supervised" : "");
+    cld_info(
+        "supervised: %s; %zu rows lost in their prompt, %zu answers rewritten by later turns%s",
+        text, c->n_fault[CLD_ROW_CUT_PROMPT], c->n_rewritten,
+        c->n_rewritten && cfg->checks.history == CLD_HISTORY_MASK ? ", not supervised" : "");
     if ((s = tell_template(cfg, feed, err)))
         return s;
     for (size_t i = 0; i < n && !s; i++) {

@@ -18,7 +18,8 @@ for file in config.json model.safetensors README.md golden/block.safetensors; do
 done
 # Loaders take all safetensors files beside config.json for weights.
 check 'and one file of weights' test "$(find "$hf" -maxdepth 1 -name '*.safetensors' | wc -l)" = 1
-for key in block_size target_layer_ids mask_token_id rope_theta rope_parameters dtype torch_dtype; do
+for key in block_size target_layer_ids mask_token_id rope_theta rope_parameters dtype torch_dtype \
+    sample_from_anchor; do
     check "its config.json has $key" grep -q "\"$key\"" "$hf/config.json"
 done
 check 'the block size in both places' test "$(grep -c '"block_size": 8' "$hf/config.json")" = 2

@@ -11,16 +11,12 @@
 
 static struct cld_export plain(void)
 {
-    struct cld_export x = {.from = "from",
-                           .out = "some/drafter",
-                           .target_dir = "some/target",
-                           .target = {.n_layers = 6,
-                                      .hidden = 24,
-                                      .vocab = 61,
-                                      .pad = 5,
-                                      .eos = {7},
-                                      .n_eos = 1,
-                                      .bos = -1}};
+    struct cld_export x = {
+        .from = "from",
+        .out = "some/drafter",
+        .target_dir = "some/target",
+        .target = {
+            .n_layers = 6, .hidden = 24, .vocab = 61, .pad = 5, .eos = {7}, .n_eos = 1, .bos = -1}};
     const int taps[] = {1, 3};
     cld_drafter_file_make(&x.file, &small_config, taps, &x.target, 0.02);
     return x;
@@ -87,10 +83,12 @@ static void tokens_that_do_not_fit(void **state)
     FAILS(cld_export_check(&x, &err), CLD_E_USAGE, "mask token 7");
     x = plain();
     x.target.vocab = 64; /* padded rows count: the head is shared whole */
-    FAILS(cld_export_check(&x, &err), CLD_E_USAGE, "a vocabulary of 61 and width 24, the target has 64");
+    FAILS(cld_export_check(&x, &err), CLD_E_USAGE,
+          "a vocabulary of 61 and width 24, the target has 64");
 }
 
-/* --- readers as the runtimes have them, written from what they are known to do --------------------- */
+/* --- readers as the runtimes have them, written from what they are known to do
+ * --------------------- */
 
 struct served {
     bool can_read;
@@ -208,7 +206,7 @@ static void exports_are_what_runtimes_serve(void **state)
 static void the_card_counts_for_each(void **state)
 {
     static const char *const sglang = "--speculative-num-draft-tokens 4\n",
-                            *const vllm = "\"num_speculative_tokens\": 3}";
+                             *const vllm = "\"num_speculative_tokens\": 3}";
     (void)state;
     for (int runtime = 0; runtime < 3; runtime++) {
         struct cld_export x = plain();

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Faults of data and target that train without complaint are found before the first step, and what is
-# switched off still speaks.
+# Faults of data and target that train without complaint are found before the first step, and what
+# is switched off still speaks.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -26,7 +26,8 @@ check 'three rows are shown' \
 said() {
     grep -qE -- "$1" "$scratch/run/log.txt"
 }
-check 'shares by role' said 'supervised: [0-9]+ of [0-9]+ tokens \(.* user 0 of [1-9].* assistant [1-9]'
+check 'shares by role' said \
+    'supervised: [0-9]+ of [0-9]+ tokens \(.* user 0 of [1-9].* assistant [1-9]'
 check 'rows lost in their prompt' said '[1-9][0-9]* rows lost in their prompt'
 check 'which the checkpoint keeps' grep -q '94d754f8' "$scratch/run/checkpoints/step-1/state.json"
 check 'the hash of the template' said 'SHA-256 94d754f8.*known to be chatml'
@@ -77,7 +78,8 @@ rm -rf "$scratch/run"
 
 # --- labels ---
 
-# rows FIRST LAST: ready rows of 40 tokens whose mask is 1 from FIRST to LAST; the end mark, 943, is token 30.
+# rows FIRST LAST: ready rows of 40 tokens whose mask is 1 from FIRST to LAST; the end mark, 943, is
+# token 30.
 rows() {
     local row
     for row in 1 2 3 4; do
@@ -95,7 +97,8 @@ rows 10 30
 train 'a mask that ends with the end mark' 0 'supervised: 84 of 160 tokens' "${ready[@]}"
 rm -rf "$scratch/run"
 rows 9 29
-fault 'labels that are shifted by one' 'looks shifted by one: 4 supervised spans end a token before' \
+fault 'labels that are shifted by one' \
+    'looks shifted by one: 4 supervised spans end a token before' \
     supervision "${ready[@]}"
 rows 11 31
 fault 'and to the other side' 'shifted by one: 0 .* and 4 a token after' supervision "${ready[@]}"
@@ -120,7 +123,8 @@ fault 'or is in the rows' 'mask_token 940 stands 4 times in the training rows, f
 
 target tied
 sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' "$target/config.json"
-fault 'an untied head that is read as tied' 'row 0 of lm_head\.weight is not that of the embedding' \
+fault 'an untied head that is read as tied' \
+    'row 0 of lm_head\.weight is not that of the embedding' \
     vocabulary --set "target.dir=$target"
 target padded
 sed -i 's/"vocab_size": 945/"vocab_size": 960/' "$target/config.json"
