@@ -89,6 +89,16 @@ static const struct cld_option seed = {
 static const struct cld_option format = {
     .name = "format", .value = "F", .names = NAMES{"md", "csv", "json", "jsonl", NULL},
     .help = "how results are printed (default md)"};
+static const struct cld_option layout = {
+    .name = "format", .value = "F", .names = NAMES{"hf", "speculators", NULL},
+    .help = "layout of the directory (default hf, the published one)"};
+static const struct cld_option runtime = {
+    .name = "runtime", .value = "R", .names = NAMES{"all", "sglang", "vllm", NULL},
+    .help = "the programs that will serve it; all (default) refuses what any of them would serve "
+            "otherwise than it was trained"};
+static const struct cld_option target = {
+    .name = "target", .value = "DIR",
+    .help = "the target's directory, where it is no longer that of the run"};
 static const struct cld_option markdown = {
     .name = "markdown", .help = "print the page of docs/ on the topic"};
 
@@ -118,7 +128,11 @@ const struct cld_command cld_commands[] = {
                           "to go on with an output that is not complete. See docs/data.md.",
                           {&set}},
     [CLD_CMD_EXPORT] = {"export", "CHECKPOINT OUT_DIR", 2, 2,
-                        "write a checkpoint as a Hugging Face drafter directory", "", {NULL}},
+                        "write a checkpoint as a Hugging Face drafter directory",
+                        "Writes config.json, weights, a card and the logits of one block, then reads "
+                        "them again and compares: 1 if they differ. Refuses, with 2, what a serving "
+                        "program would compute otherwise than it was trained.",
+                        {&layout, &runtime, &target, &device, &precision}},
     [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,
                                "compare every kernel with a double-precision reference", "",
                                {&device, &both, &op, &only_case, &list, &seed, &families,

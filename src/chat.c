@@ -39,6 +39,7 @@ void cld_chat_release(struct cld_chat *chat)
         return;
     free(chat->text);
     free(chat->spans);
+    free(chat->turns);
     *chat = (struct cld_chat){0};
 }
 
@@ -78,6 +79,16 @@ static void put_span(struct writer *w, size_t begin)
         w->status = cld_grow(&c->spans, &c->cap_spans, c->n_spans + 1, sizeof *c->spans, w->err);
     if (!w->status)
         c->spans[c->n_spans++] = (struct cld_chat_span){begin, c->n_text};
+}
+
+/* From `begin` to here is the message's turn. */
+static void put_turn_of(struct writer *w, const struct cld_message *m, size_t begin)
+{
+    struct cld_chat *c = w->chat;
+    if (!w->status)
+        w->status = cld_grow(&c->turns, &c->cap_turns, c->n_turns + 1, sizeof *c->turns, w->err);
+    if (!w->status)
+        c->turns[c->n_turns++] = (struct cld_chat_turn){begin, c->n_text, m->role};
 }
 
 static struct cld_text strip_newlines(struct cld_text t, bool left, bool right)
@@ -180,6 +191,7 @@ static void put_qwen3(struct writer *w, const struct cld_message *m, size_t n)
 {
     size_t query = last_query(m, n);
     for (size_t i = 0; i < n; i++) {
+        size_t begin = w->chat->n_text;
         if (m[i].role == CLD_ASSISTANT) {
             put_qwen3_assistant(w, &m[i], i > query, i + 1 == n);
         } else if (m[i].role == CLD_TOOL) { /* consecutive ones share a user turn */
@@ -193,6 +205,7 @@ static void put_qwen3(struct writer *w, const struct cld_message *m, size_t n)
         } else {
             put_turn(w, &m[i]);
         }
+        put_turn_of(w, &m[i], begin);
     }
 }
 
@@ -222,6 +235,7 @@ static void put_llama3(struct writer *w, const struct cld_message *m, size_t n)
 {
     put_string(w, "<|begin_of_text|>");
     for (size_t i = 0; i < n; i++) {
+        size_t turn = w->chat->n_text;
         put_string(w, "<|start_header_id|>");
         put_string(w, cld_role_name(m[i].role));
         put_string(w, "<|end_header_id|>\n\n");
@@ -230,6 +244,7 @@ static void put_llama3(struct writer *w, const struct cld_message *m, size_t n)
         put_string(w, "<|eot_id|>");
         if (m[i].role == CLD_ASSISTANT)
             put_span(w, begin);
+        put_turn_of(w, &m[i], turn);
     }
 }
 
@@ -238,7 +253,7 @@ enum cld_status cld_chat_render(enum cld_chat_template t, const struct cld_messa
                                 struct cld_error *err)
 {
     struct writer w = {out, CLD_OK, err};
-    out->n_text = out->n_spans = 0;
+    out->n_text = out->n_spans = out->n_turns = 0;
     *fault = CLD_ROW_FINE;
     for (size_t i = 0; i < n; i++) {
         bool reasoning = messages[i].reasoning.at && t != CLD_CHAT_QWEN3;
@@ -253,8 +268,11 @@ enum cld_status cld_chat_render(enum cld_chat_template t, const struct cld_messa
     else if (t == CLD_CHAT_LLAMA3)
         put_llama3(&w, messages, n);
     else
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++) {
+            size_t begin = out->n_text;
             put_turn(&w, &messages[i]);
+            put_turn_of(&w, &messages[i], begin);
+        }
     return w.status;
 }
 
@@ -274,6 +292,30 @@ enum cld_status cld_chat_render_prompt(enum cld_chat_template t, const struct cl
         return s;
     out->n_text = out->spans[out->n_spans - 1].begin;
     out->n_spans = 0;
+    return CLD_OK;
+}
+
+enum cld_status cld_chat_history(enum cld_chat_template t, const struct cld_message *messages,
+                                 size_t n_messages, struct cld_chat *chat, struct cld_chat *prefix,
+                                 bool drop, size_t *n, struct cld_error *err)
+{
+    size_t span = 0;
+    *n = 0;
+    for (size_t i = 0; i < n_messages; i++) {
+        enum cld_row_fault ignored;
+        if (messages[i].role != CLD_ASSISTANT)
+            continue;
+        struct cld_chat_span *its = &chat->spans[span++];
+        /* What stood there when the target had just answered. */
+        enum cld_status s = cld_chat_render(t, messages, i + 1, prefix, &ignored, err);
+        if (s)
+            return s;
+        if (prefix->n_text <= chat->n_text && !memcmp(prefix->text, chat->text, prefix->n_text))
+            continue;
+        ++*n;
+        if (drop)
+            its->end = its->begin;
+    }
     return CLD_OK;
 }
 
@@ -344,22 +386,32 @@ done:
     return s;
 }
 
-enum cld_status cld_chat_template_of(const char *model_dir, enum cld_chat_template *out,
-                                     struct cld_error *err)
+enum cld_status cld_chat_declared(const char *model_dir, char hash[65], bool *is_known,
+                                  enum cld_chat_template *out, struct cld_error *err)
 {
     char *text = NULL;
-    char hash[SHA256_DIGEST_STRING_LENGTH] = "";
     enum cld_status s = declared(model_dir, &text, err);
-    if (s)
-        return s;
+    hash[0] = '\0';
+    *is_known = false;
     if (text)
         SHA256Data((const uint8_t *)text, strlen(text), hash);
     free(text);
-    for (size_t i = 0; i < sizeof published / sizeof *published; i++)
+    for (size_t i = 0; i < sizeof published / sizeof *published && !s; i++)
         if (!strcmp(hash, published[i].sha256)) {
             *out = published[i].t;
-            return CLD_OK;
+            *is_known = true;
         }
+    return s;
+}
+
+enum cld_status cld_chat_template_of(const char *model_dir, enum cld_chat_template *out,
+                                     struct cld_error *err)
+{
+    char hash[SHA256_DIGEST_STRING_LENGTH] = "";
+    bool is_known = false;
+    enum cld_status s = cld_chat_declared(model_dir, hash, &is_known, out, err);
+    if (s || is_known)
+        return s;
     return cld_fail(err, CLD_E_USAGE, "set data.template to chatml, qwen3 or llama3",
                     "%s: %s", model_dir, hash[0] ? "its chat template is none of the known ones"
                                                  : "it declares no chat template");

@@ -17,6 +17,7 @@
 #ifndef CLD_CHAT_H
 #define CLD_CHAT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "messages.h"
@@ -40,12 +41,20 @@ struct cld_chat_span {
     size_t begin, end; /* bytes of the text */
 };
 
+/* A message's turn: header, content, end mark. Text between turns is the template's own. */
+struct cld_chat_turn {
+    size_t begin, end; /* bytes of the text */
+    enum cld_role role;
+};
+
 /* A rendered conversation. Zero-initialise; reused from call to call. */
 struct cld_chat {
     char *text;
     size_t n_text, cap_text;
     struct cld_chat_span *spans; /* supervised, ascending */
     size_t n_spans, cap_spans;
+    struct cld_chat_turn *turns; /* one for each message, ascending */
+    size_t n_turns, cap_turns;
 };
 void cld_chat_release(struct cld_chat *chat);
 
@@ -60,6 +69,19 @@ enum cld_status cld_chat_render(enum cld_chat_template t, const struct cld_messa
 enum cld_status cld_chat_render_prompt(enum cld_chat_template t, const struct cld_message *messages,
                                        size_t n, struct cld_chat *out, enum cld_row_fault *fault,
                                        struct cld_error *err);
+
+/* Which answers does the template write otherwise once later messages follow, so that the target
+ * did not write what stands here? `chat` is the rendering of all messages, `prefix` is scratch;
+ * spans of such answers get `end` = `begin`, which supervises nothing, where `drop`. *n: how many
+ * there are. As _render otherwise. */
+enum cld_status cld_chat_history(enum cld_chat_template t, const struct cld_message *messages,
+                                 size_t n_messages, struct cld_chat *chat, struct cld_chat *prefix,
+                                 bool drop, size_t *n, struct cld_error *err);
+
+/* SHA-256 of the template that a model's directory declares, "" where it declares none, in
+ * hexadecimal; and whether it is a known one, and which. CLD_E_INPUT for unreadable files. */
+enum cld_status cld_chat_declared(const char *model_dir, char hash[65], bool *is_known,
+                                  enum cld_chat_template *out, struct cld_error *err);
 
 /* mask[i] = 1 for tokens that begin inside a supervised span, else 0; mask has room for
  * tokens->n. */

@@ -24,7 +24,7 @@ static void optimizer_parts(const struct cld_drafter *d, const struct cld_image 
     const char *const names[N_OPTIMIZER] = {"master.", "m.", "v."};
     const struct cld_tensor *arenas[N_OPTIMIZER] = {&d->master, &d->m, &d->v};
     for (int i = 0; i < N_OPTIMIZER; i++)
-        parts[i] = (struct cld_drafter_part){names[i], arenas[i], NULL, CLD_F32, exact};
+        parts[i] = (struct cld_drafter_part){names[i], arenas[i], NULL, CLD_F32, exact, false};
     if (!image)
         return;
     parts[0].host = image->master;

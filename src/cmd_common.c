@@ -6,9 +6,8 @@
 
 #include "log.h"
 
-/* Takes the device of --device (or the default) and says on stderr which. */
-static enum cld_status pick_device(const struct cld_args *a, struct cld_devices **devices,
-                                   struct cld_device_info *picked, struct cld_error *err)
+enum cld_status cld_cmd_pick_device(const struct cld_args *a, struct cld_devices **devices,
+                                    struct cld_device_info *picked, struct cld_error *err)
 {
     enum cld_status s = cld_devices_open(devices, err);
     if (s || (s = cld_devices_pick(*devices, cld_args_value(a, "device"), picked, err)))
@@ -54,7 +53,7 @@ enum cld_status cld_cmd_check_each(const struct cld_args *a, cld_cmd_check_fn *c
     struct cld_device_info device;
     size_t n_passed = 0, n_failed = 0;
     struct cld_error first = CLD_ERROR_INIT;
-    if ((s = pick_device(a, &devices, &device, err)))
+    if ((s = cld_cmd_pick_device(a, &devices, &device, err)))
         goto done;
     for (size_t i = 0; i < cld_args_n(a); i++) {
         struct cld_error refused = CLD_ERROR_INIT;

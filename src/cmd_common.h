@@ -8,6 +8,10 @@
 #include "dtype.h"
 #include "queue.h"
 
+/* Takes the device of --device (or the default) and says on stderr which; the list is closed by the
+ * caller whatever the result was. */
+enum cld_status cld_cmd_pick_device(const struct cld_args *a, struct cld_devices **devices,
+                                    struct cld_device_info *picked, struct cld_error *err);
 /* --precision as storage (default F32), --attention (default sparse); the values were checked when
  * the command line was parsed. */
 enum cld_dtype cld_cmd_precision(const struct cld_args *a);

@@ -1,44 +1,14 @@
-/* cmd_export.c - a checkpoint as a Hugging Face drafter directory: config.json,
- * model.safetensors. */
+/* cmd_export.c - a checkpoint as a directory that others serve (export.h). */
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <string.h>
 
 #include "checkpoint.h"
-#include "cmd.h"
-#include "drafter_file.h"
+#include "cmd_common.h"
+#include "config.h"
+#include "export.h"
 #include "file.h"
-#include "size.h"
-
-/* The bytes of a file to another path, crash-safe. */
-static enum cld_status copy_file(const char *from, const char *to, struct cld_error *err)
-{
-    enum { PIECE = 1 << 20 };
-    enum cld_status s = CLD_OK;
-    struct cld_file_writer *w = NULL;
-    uint64_t n_bytes = 0;
-    char *piece = malloc(PIECE);
-    int fd = -1;
-    if (!piece)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory to copy %s", from);
-    if ((s = cld_file_open(from, &fd, &n_bytes, err)) || (s = cld_file_begin(to, &w, err)))
-        goto done;
-    for (uint64_t at = 0; at < n_bytes && !s; at += PIECE) {
-        size_t n = cld_min(PIECE, n_bytes - at);
-        if (!(s = cld_file_read_at(fd, from, at, piece, n, err)))
-            s = cld_file_put(w, piece, n, err);
-    }
-    if (s) {
-        cld_file_abort(w);
-        goto done;
-    }
-    s = cld_file_commit(w, err);
-done:
-    if (fd >= 0)
-        close(fd);
-    free(piece);
-    return s;
-}
+#include "sha256.h"
 
 /* An earlier export may be replaced, the weights of another model may not. */
 static enum cld_status refuse_model(const char *out, struct cld_error *err)
@@ -59,25 +29,71 @@ static enum cld_status refuse_model(const char *out, struct cld_error *err)
     return s;
 }
 
+/* The run's target, or the one that was named; it must have the same config.json. */
+static enum cld_status find_target(const struct cld_args *a, const struct cld_config *run,
+                                   const struct cld_train_state *st, struct cld_export *x,
+                                   struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const char *named = cld_args_value(a, "target");
+    char hash[CLD_SHA256_HEX_BYTES], *path = NULL;
+    uint64_t n_bytes = 0;
+    x->target_dir = named ? named : run->target.dir;
+    if (run->target.random_weights >= 0)
+        return cld_fail(err, CLD_E_USAGE, "train with the target's own weights",
+                        "%s was trained on a target with random weights: nothing serves that",
+                        x->from);
+    if (!(path = cld_format("%s/config.json", x->target_dir)))
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+    if ((s = cld_model_config_read(x->target_dir, &x->target, err)) ||
+        (s = cld_sha256_file(path, hash, &n_bytes, err)))
+        goto done;
+    if (strcmp(hash, st->target_sha256))
+        s = cld_fail(err, CLD_E_USAGE, "name the run's target with --target",
+                     "%s was trained on another target: config.json of %s differs", x->from,
+                     x->target_dir);
+done:
+    free(path);
+    return s;
+}
+
+static void take_options(const struct cld_args *a, struct cld_export *x)
+{
+    const char *format = cld_args_value(a, "format"), *runtime = cld_args_value(a, "runtime");
+    bool speculators = format && !strcmp(format, "speculators");
+    x->format = speculators ? CLD_EXPORT_SPECULATORS : CLD_EXPORT_HF;
+    x->runtime = !runtime || !strcmp(runtime, "all")
+                     ? speculators ? CLD_EXPORT_VLLM : CLD_EXPORT_ALL
+                 : !strcmp(runtime, "vllm") ? CLD_EXPORT_VLLM
+                                            : CLD_EXPORT_SGLANG;
+}
+
 enum cld_status cld_cmd_export(const struct cld_args *a, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    const char *out = cld_args_at(a, 1);
-    struct cld_drafter_file file;
-    char *checkpoint = NULL, *from = NULL, *to = NULL;
-    if ((s = cld_checkpoint_find(cld_args_at(a, 0), false, &checkpoint, err)) ||
-        (s = cld_drafter_config_read(checkpoint, &file, err)) || (s = refuse_model(out, err)) ||
-        (s = cld_dir_make(out, err)))
+    struct cld_export x = {.out = cld_args_at(a, 1)};
+    struct cld_train_state st = {0};
+    struct cld_config run = {0};
+    struct cld_devices *devices = NULL;
+    struct cld_device_info device;
+    char *checkpoint = NULL;
+    take_options(a, &x);
+    if ((s = cld_checkpoint_find(cld_args_at(a, 0), false, &checkpoint, err)))
         goto done;
-    from = cld_format("%s/drafter.safetensors", checkpoint);
-    to = cld_format("%s/model.safetensors", out);
-    if (!from || !to)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory");
-    else if (!(s = copy_file(from, to, err)) && !(s = cld_drafter_config_write(out, &file, err)))
-        printf("%s exported to %s\n", checkpoint, out);
+    x.from = checkpoint;
+    if ((s = cld_drafter_config_read(checkpoint, &x.file, err)) ||
+        (s = cld_checkpoint_state(checkpoint, &st, err)) ||
+        (s = cld_config_parse(st.config, "the checkpoint's configuration", &run, err)) ||
+        (s = find_target(a, &run, &st, &x, err)) || (s = cld_export_check(&x, err)) ||
+        (s = refuse_model(x.out, err)) || (s = cld_cmd_pick_device(a, &devices, &device, err)) ||
+        (s = cld_dir_make(x.out, err)) ||
+        (s = cld_export_write(&x, &device, cld_cmd_precision(a), err)))
+        goto done;
+    printf("%s exported to %s; read again, it gives the same logits\n", checkpoint, x.out);
 done:
+    cld_devices_close(devices);
+    cld_config_free(&run);
+    cld_train_state_free(&st);
     free(checkpoint);
-    free(from);
-    free(to);
     return s;
 }

@@ -32,6 +32,7 @@ enum cld_template {
 };
 enum cld_features_mode { CLD_FEATURES_ONLINE, CLD_FEATURES_OFFLINE, CLD_FEATURES_HYBRID };
 enum cld_bad_row { CLD_BAD_ROW_SKIP, CLD_BAD_ROW_FAIL };
+enum cld_history { CLD_HISTORY_FAIL, CLD_HISTORY_MASK, CLD_HISTORY_TELL };
 enum cld_layer_type { CLD_LAYER_FULL, CLD_LAYER_SLIDING };
 enum cld_schedule {
     CLD_SCHEDULE_COSINE,
@@ -95,6 +96,11 @@ struct cld_config {
         struct cld_size_list taps; /* layer v means the output of decoder layer v; n == 0: auto */
         int64_t random_weights;    /* seed of generated weights; -1: no */
     } target;
+    struct { /* of data and target before a run; false: a failure is told and does not end it */
+        size_t rows; /* whose supervised spans are shown */
+        bool template, supervision, mask_token, vocabulary;
+        enum cld_history history;
+    } checks;
     struct {
         enum cld_features_mode mode;
         char *dir;        /* of stored features; NULL: none */

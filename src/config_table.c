@@ -78,6 +78,26 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "A seed: read config.json alone and fill the target's weights at random, to try "
              "shapes and speed without the weights. The trained drafter is of no use."},
 
+    {SIZE(checks, rows), .default_text = "3", .min = 0, .max = 1000, .unit = "rows", FREE,
+     .help = "Training rows whose supervised spans are written to the log, as text, before the first "
+             "step. Read them once: a wrong mask trains without complaint."},
+    {BOOL(checks, template), .default_text = "yes", FREE,
+     .help = "Refuse a data.template that is not the one which the target's directory declares. no: "
+             "warn, as for the others here."},
+    {ENUM(checks, history), .default_text = "mask", .names = NAMES{"fail", "mask", "tell", NULL},
+     .help = "What to do with an answer that the template writes otherwise once a later turn follows "
+             "it (qwen3 drops its thinking), so that the target never wrote what would be learned: "
+             "stop, take it out of the supervision, or only count it."},
+    {BOOL(checks, supervision), .default_text = "yes", FREE,
+     .help = "Refuse data in which everything is supervised, or whose supervised spans end a token "
+             "before or after the end mark of the answers: a mask that is shifted by one."},
+    {BOOL(checks, mask_token), .default_text = "yes", FREE,
+     .help = "Refuse a drafter.mask_token that is the target's pad, eos or bos token, in whichever "
+             "of its files, or that training rows contain."},
+    {BOOL(checks, vocabulary), .default_text = "yes", FREE,
+     .help = "Refuse a target whose config.json, embedding, head and tokenizer do not agree on the "
+             "vocabulary, or whose head is its own where config.json says that it is the embedding."},
+
     {ENUM(features, mode), .default_text = "online", FREE,
      .names = NAMES{"online", "offline", "hybrid", NULL},
      .help = "Where the target's features come from. online: the target runs at every step. "
@@ -307,6 +327,8 @@ const char *cld_config_section_help(const char *section)
         {"run", "Where a run lives and what its random numbers are."},
         {"data", "Rows to learn from."},
         {"target", "The frozen model whose tokens are drafted."},
+        {"checks", "What is looked at before the first step. A check that is switched off is still "
+                   "made, and a failure of it is a warning."},
         {"features", "The target's features, kept on disk."},
         {"drafter", "Shape and start of the model that is trained."},
         {"train", "Loop, optimizer and loss."},

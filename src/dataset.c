@@ -102,6 +102,21 @@ static enum cld_status reserve(struct cld_dataset *d, size_t n, struct cld_error
     return s ? s : cld_grow(&d->rows, &d->cap_rows, d->counts.n_rows + 1, sizeof *d->rows, err);
 }
 
+/* By the message that each token begins in. */
+static void count_roles(struct cld_dataset_counts *c, const struct cld_chat *chat,
+                        const struct cld_tokens *tokens, const uint8_t *mask, size_t n)
+{
+    size_t turn = 0;
+    for (size_t i = 0; i < n; i++) {
+        while (turn < chat->n_turns && tokens->begins[i] >= chat->turns[turn].end)
+            turn++;
+        if (turn == chat->n_turns || tokens->begins[i] < chat->turns[turn].begin)
+            continue;
+        c->n_of_role[chat->turns[turn].role]++;
+        c->n_supervised_of_role[chat->turns[turn].role] += mask[i];
+    }
+}
+
 static void keep(struct cld_dataset *d, uint64_t id, size_t n)
 {
     struct cld_dataset_counts *c = &d->counts;
@@ -119,7 +134,8 @@ struct loader {
     struct cld_dataset *d;
     struct cld_encoder *encoder; /* NULL without a tokenizer */
     struct cld_tokens tokens;    /* of the row at work */
-    struct cld_chat chat;
+    struct cld_chat chat, prefix;
+    bool is_chat; /* the row at work: `chat` is its text */
     uint8_t *mask; /* [tokens.n] */
     size_t cap_mask, n_logged;
     enum cld_row_fault fault; /* of the row at work */
@@ -135,6 +151,27 @@ fault(struct loader *l, enum cld_row_fault kind, struct cld_error *err, const ch
     va_end(ap);
     l->fault = kind;
     return cld_fail(err, CLD_E_INPUT, "", "%s", what);
+}
+
+/* Answers that the template writes otherwise by now; see options.history. */
+static enum cld_status check_history(struct loader *l, const struct cld_message *messages, size_t n,
+                                     struct cld_error *err)
+{
+    const struct cld_dataset_options *o = l->options;
+    size_t n_rewritten = 0;
+    enum cld_status s =
+        cld_chat_history(o->chat_template, messages, n, &l->chat, &l->prefix,
+                         o->history == CLD_HISTORY_MASK, &n_rewritten, err);
+    if (s)
+        return s;
+    l->d->counts.n_rewritten += n_rewritten;
+    if (!n_rewritten || o->history != CLD_HISTORY_FAIL)
+        return CLD_OK;
+    return cld_fail(err, CLD_E_USAGE,
+                    "set checks.history = mask: such answers stay as context and are not learned",
+                    "%zu of its answers are written otherwise by template %s once a later turn "
+                    "follows, so the target never wrote what would be learned", n_rewritten,
+                    cld_chat_template_name(o->chat_template));
 }
 
 static enum cld_status read_ids(struct loader *l, const json_t *line, struct cld_error *err)
@@ -171,8 +208,10 @@ static enum cld_status read_chat(struct loader *l, const json_t *list, struct cl
     enum cld_status s = cld_messages_read(list, &messages, &n, &l->fault, err);
     if (s)
         return s;
-    if ((s = cld_chat_render(l->options->chat_template, messages, n, &l->chat, &l->fault, err)))
+    if ((s = cld_chat_render(l->options->chat_template, messages, n, &l->chat, &l->fault, err)) ||
+        (s = check_history(l, messages, n, err)))
         goto done;
+    l->is_chat = true;
     if ((s = cld_encode(l->encoder, l->chat.text, l->chat.n_text, false, &l->tokens, err))) {
         l->fault = CLD_ROW_UNSUPPORTED; /* a byte without a token, or a pattern that gave up */
         goto done;
@@ -209,6 +248,7 @@ static enum cld_status read_line(struct loader *l, const char *text, size_t n,
                                  struct cld_error *err)
 {
     json_t *line = NULL;
+    l->is_chat = false;
     enum cld_status s = cld_row_parse(text, n, &line, &l->fault, err);
     if (s)
         return s;
@@ -246,6 +286,8 @@ static enum cld_status take_row(struct loader *l, uint64_t id, struct cld_error 
     memcpy(d->ids + d->counts.n_tokens, l->tokens.ids, n * sizeof *d->ids);
     memcpy(d->mask + d->counts.n_tokens, l->mask, n);
     d->counts.n_cut += n < l->tokens.n;
+    if (l->is_chat)
+        count_roles(&d->counts, &l->chat, &l->tokens, l->mask, n);
     keep(d, id, n);
     return CLD_OK;
 }
@@ -330,6 +372,7 @@ done:
     cld_dataset_free(l.d);
     free(l.mask);
     cld_chat_release(&l.chat);
+    cld_chat_release(&l.prefix);
     cld_tokens_release(&l.tokens);
     cld_encoder_free(l.encoder);
     return s;

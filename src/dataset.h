@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "chat.h"
+#include "config.h"
 #include "error.h"
 #include "tokenizer.h"
 
@@ -25,6 +26,9 @@ struct cld_dataset_options {
     enum cld_chat_template chat_template;
     size_t max_length;  /* tokens of a row, at least 2: the rest is cut off */
     size_t n_vocab;     /* rows of the target's embedding: every id must be below */
+    /* An answer that a later turn makes the template write otherwise (cld_chat_history): ends the
+     * loading, loses its supervision, or is only counted. */
+    enum cld_history history;
     bool bad_row_fatal; /* a row that cannot be understood ends the loading; else it is skipped */
 };
 
@@ -33,6 +37,10 @@ struct cld_dataset_counts {
     size_t n_cut;                    /* rows in use that max_length shortened */
     size_t n_fault[CLD_N_ROW_FAULTS]; /* lines not in use, by reason */
     size_t n_tokens, n_supervised;
+    size_t n_rewritten; /* answers of which options.history speaks */
+    /* Tokens in use by the message that they belong to, and the supervised ones of them. Ready
+     * tokens have no messages and are not in here, nor is what the template puts between turns. */
+    size_t n_of_role[CLD_N_ROLES], n_supervised_of_role[CLD_N_ROLES];
 };
 
 /* Arrays are borrowed from the dataset. */

@@ -1,5 +1,5 @@
 /* drafter_config.c - the config.json of a drafter, read and written (drafter_file.h). */
-#include "drafter_file.h"
+#include "drafter_layout.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -45,15 +45,27 @@ static const struct {
     const char *key;
     double neutral;
 } others[] = {
-    {"sample_from_anchor", 0},        {"shift_label", 0},           {"attention_sink_bias", 0},
+    {"attention_sink_bias", 0},
     {"pure_draft_prefix_len", 0},     {"input_embedding_scale", 1}, {"output_multiplier", 1},
     {"final_logit_softcapping", NAN}, {"projector_type", NAN},      {"emb_dim", NAN},
     {"gru_hidden_dim", NAN},          {"attention_bias", 0},        {"mlp_bias", 0},
     {"partial_rotary_factor", 1},     {"quantization_config", NAN}, {"speculators_model_type", NAN},
 };
 
+/* Anchor-first drafters have the same tensors and mean something else by every row. */
+static void refuse_shifted(const struct cld_fields *r)
+{
+    static const char *const keys[] = {"sample_from_anchor", "shift_label"};
+    for (size_t i = 0; i < 2; i++)
+        if (cld_fields_bool_or(r, keys[i], false))
+            cld_fields_complain(r, "only drafters whose rows predict their own position are supported",
+                                "row k predicts the token at k + 1 there, at k here, by key",
+                                keys[i]);
+}
+
 static void refuse_others(const struct cld_fields *r)
 {
+    refuse_shifted(r);
     const char *key;
     json_t *v;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -235,6 +247,13 @@ enum cld_status cld_drafter_config_read(const char *dir, struct cld_drafter_file
         return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", dir);
     if ((s = cld_json_load(path, &root, err)))
         goto done;
+    if (cld_speculators_is(root)) {
+        json_t *plain = NULL;
+        if ((s = cld_speculators_plain(path, root, &plain, err)))
+            goto done;
+        json_decref(root);
+        root = plain;
+    }
     struct place p = {{path, root, err}, {path, json_object_get(root, "dflash_config"), err}};
     const struct cld_fields *r = &p.top;
     err->status = CLD_OK;
@@ -305,15 +324,15 @@ static json_t *layer_types_of(const struct cld_drafter_config *c)
 static json_t *dflash_config_of(const struct cld_drafter_file *f)
 {
     const struct cld_drafter_config *c = &f->config;
-    return json_pack("{s:I, s:I, s:o, s:o*, s:b}", "block_size", (json_int_t)c->block_size,
+    return json_pack("{s:I, s:I, s:o, s:o*, s:b, s:b}", "block_size", (json_int_t)c->block_size,
                      "mask_token_id", (json_int_t)c->mask_token, "target_layer_ids", taps_of(f),
                      "num_target_layers", known_count(f->n_target_layers), "sliding_causal",
-                     (int)c->sliding_causal);
+                     (int)c->sliding_causal, "sample_from_anchor", 0);
 }
 
 /* No auto_map: it would name a Python file that is not there. The mask token and the taps stand in
  * dflash_config alone, as published. */
-static json_t *config_of(const struct cld_drafter_file *f)
+json_t *cld_drafter_config_json(const struct cld_drafter_file *f)
 {
     const struct cld_drafter_config *c = &f->config;
     bool all, any = slides(c, &all);
@@ -357,7 +376,7 @@ enum cld_status cld_drafter_config_write(const char *dir, const struct cld_draft
 {
     enum cld_status s = CLD_OK;
     char *text = NULL, *path = cld_format("%s/config.json", dir);
-    json_t *root = config_of(f);
+    json_t *root = cld_drafter_config_json(f);
     if (!path || !root)
         s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for config.json", dir);
     else if (!(s = cld_json_text(root, &text, err)))

@@ -1,5 +1,5 @@
 /* drafter_file.c - the parameters of a drafter as tensors of a file. */
-#include "drafter_file.h"
+#include "drafter_layout.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,11 +106,32 @@ done:
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
+/* The tensor of a parameter in the file, by whichever name; NULL: not there. */
+static const struct cld_safetensor *find_param(const struct cld_safetensors *st,
+                                               const struct cld_drafter_part *part,
+                                               const struct cld_param *p)
+{
+    struct tensor_name name = name_of(part, p);
+    if (!part->foreign)
+        return cld_safetensors_find(st, name.text);
+    for (size_t i = 0; i < cld_safetensors_n(st); i++) {
+        const struct cld_safetensor *t = cld_safetensors_at(st, i);
+        if (!strcmp(cld_drafter_plain_name(t->name), name.text))
+            return t;
+    }
+    return NULL;
+}
+
 static bool is_known(const struct cld_drafter *d, const struct cld_drafter_part *parts,
                      size_t n_parts, const char *name)
 {
     for (size_t i = 0; i < n_parts; i++) {
         size_t n = strlen(parts[i].prefix);
+        if (parts[i].foreign) {
+            name = cld_drafter_plain_name(name);
+            if (cld_drafter_is_borrowed(name))
+                return true;
+        }
         for (size_t k = 0; k < d->n_params && !strncmp(name, parts[i].prefix, n); k++)
             if (!strcmp(name + n, d->params[k].name))
                 return true;
@@ -128,9 +149,16 @@ static enum cld_status refuse_unknown(const struct cld_drafter *d, const struct 
         if (!is_known(d, parts, n_parts, name))
             return cld_fail(err, CLD_E_INPUT,
                             "names are as published, such as fc.weight and "
-                            "layers.0.self_attn.q_proj.weight; no embedding, no head",
+                            "layers.0.self_attn.q_proj.weight",
                             "%s: tensor '%.200s' is none of a drafter with %zu layers", path, name,
                             d->config.n_layers);
+        for (size_t k = 0; k < i && parts[0].foreign; k++) {
+            const char *other = cld_safetensors_at(st, k)->name;
+            if (!strcmp(cld_drafter_plain_name(other), cld_drafter_plain_name(name)))
+                return cld_fail(err, CLD_E_INPUT, "keep one of them",
+                                "%s: '%.200s' and '%.200s' are two names of one tensor", path, other,
+                                name);
+        }
     }
     return CLD_OK;
 }
@@ -159,11 +187,13 @@ enum cld_status cld_drafter_read_parts(struct cld_drafter *d, const char *path,
             for (size_t k = 0; k < d->n_params; k++) {
                 const struct cld_param *p = &d->params[k];
                 struct tensor_name name = name_of(&parts[i], p);
+                const struct cld_safetensor *found = find_param(st, &parts[i], p);
+                const char *there = found ? found->name : name.text;
                 if (!load) {
-                    s = check_param(st, name.text, p, parts[i].accepted, err);
+                    s = check_param(st, there, p, parts[i].accepted, err);
                 } else if (parts[i].arena) {
                     struct cld_tensor t = cld_param_part(parts[i].arena, p);
-                    s = cld_tensor_load(st, name.text, &t, err);
+                    s = cld_tensor_load(st, there, &t, err);
                 }
                 if (s)
                     goto done;
@@ -177,7 +207,8 @@ done:
 
 static struct cld_drafter_part weights_of(const struct cld_drafter *d)
 {
-    return (struct cld_drafter_part){"", cld_drafter_master(d), NULL, CLD_BF16, CLD_DTYPES_FLOAT};
+    return (struct cld_drafter_part){
+        "", cld_drafter_master(d), NULL, CLD_BF16, CLD_DTYPES_FLOAT, true};
 }
 
 enum cld_status cld_drafter_load(struct cld_drafter *d, const char *path, struct cld_error *err)

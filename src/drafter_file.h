@@ -32,7 +32,8 @@ struct cld_drafter_file {
 void cld_drafter_file_make(struct cld_drafter_file *f, const struct cld_drafter_config *config,
                            const int *taps, const struct cld_model_config *target, double init_std);
 
-/* Reads DIR/config.json: a published drafter's, an exported one's, a checkpoint's. CLD_E_INPUT
+/* Reads DIR/config.json: a published drafter's, an exported one's, a checkpoint's, or one of
+ * speculators. CLD_E_INPUT
  * names the key that is missing, out of range, said twice with different values, or that asks for
  * what we do not compute. */
 enum cld_status cld_drafter_config_read(const char *dir, struct cld_drafter_file *out,
@@ -60,6 +61,7 @@ struct cld_drafter_part {
     const float *host;              /* [n_elems] */
     enum cld_dtype as; /* in the file, when written: F32, or BF16 rounded to nearest even */
     unsigned accepted; /* CLD_DTYPE_BITs, when read */
+    bool foreign; /* other trainers' names are read too; see cld_drafter_load */
 };
 
 /* Writes a file with exactly these tensors, and reads one that has exactly these: CLD_E_INPUT names
@@ -74,8 +76,9 @@ enum cld_status cld_drafter_read_parts(struct cld_drafter *d, const char *path,
 
 /* Weights from a file, or from a directory's drafter.safetensors (a checkpoint), model.safetensors
  * or its index, into the master and the stored weights; moments stay as they are. With shards the
- * gradients are zeroed. Names are the
- * published ones, without any "model." before them. */
+ * gradients are zeroed. Names are the published ones, or those of other trainers for the same
+ * tensors (drafter_layout.h). An embedding and a head may be there and are not read: whoever has
+ * the target compares them (cld_drafter_check_borrowed). */
 enum cld_status cld_drafter_load(struct cld_drafter *d, const char *path, struct cld_error *err);
 
 /* Weights in bf16, crash-safe; those of the image where there is one. */

@@ -19,6 +19,7 @@ struct cld_feed {
     const struct cld_config *cfg;
     struct cld_tokenizer *tokenizer; /* NULL: no text is read */
     char tokenizer_hash[CLD_SHA256_HEX_BYTES];
+    enum cld_chat_template chat_template; /* of rows of text; see cld_feed_template */
     struct cld_dataset *train;
     struct bucket *buckets; /* held-out sets */
     size_t n_buckets, cap_buckets, used; /* `used` is the one in use */
@@ -116,10 +117,12 @@ static enum cld_status load_set(struct cld_feed *f, const char *path, size_t voc
     struct cld_dataset_options options = {.tokenizer = f->tokenizer,
                                           .max_length = f->cfg->data.max_length,
                                           .n_vocab = vocab,
+                                          .history = f->cfg->checks.history,
                                           .bad_row_fatal = f->cfg->data.bad_row ==
                                                            CLD_BAD_ROW_FAIL};
-    if (f->tokenizer && (s = cld_feed_template(f->cfg, &options.chat_template, err)))
+    if (f->tokenizer && (s = cld_feed_template(f->cfg, &f->chat_template, err)))
         return s;
+    options.chat_template = f->chat_template;
     return cld_dataset_load(&path, 1, &options, out, err);
 }
 
@@ -188,6 +191,21 @@ enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, stru
         s = cld_sampler_new(f->train, (uint64_t)cfg->run.seed,
                             cfg->data.packing ? cfg->data.max_length : 0, &f->sampler, err);
     return s;
+}
+
+const struct cld_tokenizer *cld_feed_tokenizer(const struct cld_feed *f)
+{
+    return f->tokenizer;
+}
+
+enum cld_chat_template cld_feed_used_template(const struct cld_feed *f)
+{
+    return f->chat_template;
+}
+
+const struct cld_dataset *cld_feed_train(const struct cld_feed *f)
+{
+    return f->train;
 }
 
 size_t cld_feed_n_train(const struct cld_feed *f)

@@ -34,6 +34,12 @@ const char *cld_feed_tokenizer_hash(const struct cld_feed *f);
  * name or file, or the name of another. */
 enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, struct cld_error *err);
 
+/* Borrowed; NULL where no text is read, and before _load with `train`. */
+const struct cld_tokenizer *cld_feed_tokenizer(const struct cld_feed *f);
+const struct cld_dataset *cld_feed_train(const struct cld_feed *f);
+/* After _load: the template of rows of text, if there are any. */
+enum cld_chat_template cld_feed_used_template(const struct cld_feed *f);
+
 size_t cld_feed_n_train(const struct cld_feed *f);
 
 /* Held-out sets by name: eval.buckets, or else data.heldout alone. The first is the one in use. */

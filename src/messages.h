@@ -13,7 +13,7 @@
 
 #include "error.h"
 
-enum cld_role { CLD_SYSTEM, CLD_USER, CLD_ASSISTANT, CLD_TOOL };
+enum cld_role { CLD_SYSTEM, CLD_USER, CLD_ASSISTANT, CLD_TOOL, CLD_N_ROLES };
 
 struct cld_text {
     const char *at; /* NULL: not there */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "file.h"
+#include "log.h"
 #include "sha256.h"
 
 enum cld_status cld_auto_taps(size_t n_target_layers, size_t n_taps, int *taps,
@@ -97,7 +98,10 @@ enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
     bool special = mask_token == t->pad || mask_token == t->bos;
     for (size_t i = 0; i < t->n_eos; i++)
         special |= mask_token == t->eos[i];
-    if (special)
+    if (special && !cfg->checks.mask_token)
+        cld_warn("drafter.mask_token %lld is the target's pad, eos or bos token; checks.mask_token = "
+                 "no lets it pass", (long long)mask_token);
+    else if (special)
         return cld_fail(err, CLD_E_USAGE, "choose a reserved token that no text contains",
                         "drafter.mask_token %lld is the target's pad, eos or bos token",
                         (long long)mask_token);

@@ -10,6 +10,7 @@
 #include "ckptdir.h"
 #include "clock.h"
 #include "deal.h"
+#include "drafter_layout.h"
 #include "evaluate.h"
 #include "feature_source.h"
 #include "file.h"
@@ -21,6 +22,7 @@
 #include "run_dir.h"
 #include "schedule.h"
 #include "signals.h"
+#include "truth.h"
 
 /* So many steps in a row without a finite gradient end the run: skipping for ever hides a fault. */
 static const int64_t max_skips_in_a_row = 10;
@@ -95,13 +97,23 @@ static enum cld_status note_worker(struct trainer *t, const struct cld_worker_fa
     return s;
 }
 
+/* What the target's chats look like, so that whoever serves the drafter can compare. */
+static enum cld_status note_template(struct trainer *t, struct cld_error *err)
+{
+    char hash[65];
+    bool is_known = false;
+    enum cld_chat_template declared;
+    enum cld_status s = cld_chat_declared(t->cfg->target.dir, hash, &is_known, &declared, err);
+    return s ? s : cld_train_state_fact(&t->state, "target's chat template sha256", hash, err);
+}
+
 static enum cld_status note_facts(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     cld_train_state_drop_facts(&t->state); /* a resumed run may have other workers */
     for (size_t i = 0; i < n_workers(t) && !s; i++)
         s = note_worker(t, cld_pipeline_facts(t->pipeline, i), err);
-    return s;
+    return s ? s : note_template(t, err);
 }
 
 static enum cld_status copy_text(char **to, const char *text, struct cld_error *err)
@@ -178,9 +190,11 @@ static enum cld_status find_init(struct trainer *t, struct cld_error *err)
         return CLD_OK;
     if ((s = cld_drafter_find(t->cfg->drafter.init, &t->init, err)) ||
         (s = cld_drafter_config_read(t->init, &there, err)) ||
-        (s = cld_drafter_config_same(&t->setup.drafter, &there.config, t->init, err)))
+        (s = cld_drafter_config_same(&t->setup.drafter, &there.config, t->init, err)) ||
+        (s = cld_setup_same_taps(&t->setup, there.taps, t->init, err)) ||
+        t->cfg->target.random_weights >= 0)
         return s;
-    return cld_setup_same_taps(&t->setup, there.taps, t->init, err);
+    return cld_drafter_check_borrowed(t->init, t->cfg->target.dir, &t->setup.target, err);
 }
 
 /* Weights: of the checkpoint, of drafter.init, or fresh. */
@@ -329,7 +343,7 @@ static enum cld_status prepare(struct trainer *t, const char *resume, struct cld
         (s = cld_setup_read(t->cfg, mask_token, &t->setup, err)) ||
         (s = begin_state(t, resume, err)) || (s = find_init(t, err)) || (s = plan(t, err)) ||
         (s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) ||
-        (s = open_store(t, err)))
+        (s = cld_truth_check(t->cfg, &t->setup, t->feed, err)) || (s = open_store(t, err)))
         return s;
     cld_drafter_file_make(&t->file, &t->setup.drafter, t->setup.taps, &t->setup.target,
                           t->cfg->drafter.init_std);
@@ -366,8 +380,8 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
     if (!(t->checkpoints = cld_format("%s/checkpoints", t->dir)))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
     if ((s = prepare(t, resume, err)) || (s = begin_directory(t, err)) ||
-        (s = start_decoder(t, err)) || (s = start_workers(t, err)) ||
-        (s = begin_weights(t, err)) || (s = note_facts(t, err)))
+        (s = cld_truth_tell(t->cfg, &t->setup, t->feed, err)) || (s = start_decoder(t, err)) ||
+        (s = start_workers(t, err)) || (s = begin_weights(t, err)) || (s = note_facts(t, err)))
         return s;
     return writes(t) ? cld_run_dir_write_devices(t->dir, t->pipeline, n_workers(t), err) : CLD_OK;
 }

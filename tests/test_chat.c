@@ -107,6 +107,52 @@ static void assert_rendered(enum cld_chat_template t, const char *json, const ch
     cld_chat_release(&chat);
 }
 
+static enum cld_status history(enum cld_chat_template t, const char *json, bool drop,
+                               struct cld_chat *chat, size_t *n, struct cld_error *err)
+{
+    struct cld_chat prefix = {0};
+    struct cld_message *messages = NULL;
+    enum cld_row_fault fault;
+    size_t n_messages;
+    json_t *list = json_loads(json, 0, NULL);
+    assert_int_equal(cld_messages_read(list, &messages, &n_messages, &fault, err), CLD_OK);
+    assert_int_equal(cld_chat_render(t, messages, n_messages, chat, &fault, err), CLD_OK);
+    enum cld_status s =
+        cld_chat_history(t, messages, n_messages, chat, &prefix, drop, n, err);
+    assert_int_equal(chat->n_turns, n_messages);
+    free(messages);
+    json_decref(list);
+    cld_chat_release(&prefix);
+    return s;
+}
+
+static void history_that_is_rendered_anew(void **state)
+{
+    (void)state;
+    static const char two_turns[] = "[{\"role\": \"user\", \"content\": \"q\"},"
+                                    " {\"role\": \"assistant\", \"content\": \"a\"},"
+                                    " {\"role\": \"user\", \"content\": \"r\"},"
+                                    " {\"role\": \"assistant\", \"content\": \"b\"}]";
+    struct cld_error err = CLD_ERROR_INIT;
+    struct cld_chat chat = {0};
+    size_t n = 9;
+    assert_int_equal(history(CLD_CHAT_CHATML, two_turns, true, &chat, &n, &err), CLD_OK);
+    assert_int_equal(n, 0);
+    assert_int_equal(history(CLD_CHAT_LLAMA3, two_turns, true, &chat, &n, &err), CLD_OK);
+    assert_int_equal(n, 0);
+    assert_int_equal(history(CLD_CHAT_QWEN3, two_turns, false, &chat, &n, &err), CLD_OK);
+    assert_int_equal(n, 1); /* the first answer loses its think block when the second comes */
+    assert_true(chat.spans[0].end > chat.spans[0].begin);
+    assert_int_equal(history(CLD_CHAT_QWEN3, two_turns, true, &chat, &n, &err), CLD_OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(chat.spans[0].end, chat.spans[0].begin);
+    assert_true(chat.spans[1].end > chat.spans[1].begin);
+    assert_int_equal(chat.turns[1].role, CLD_ASSISTANT);
+    assert_memory_equal(chat.text + chat.turns[1].begin, "<|im_start|>assistant\na<|im_end|>\n",
+                        chat.turns[1].end - chat.turns[1].begin);
+    cld_chat_release(&chat);
+}
+
 static void supervised_is_the_body_and_its_end_mark(void **state)
 {
     (void)state;
@@ -240,6 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_lines_are_exact),
         cmocka_unit_test(wrong_lines_fail),
+        cmocka_unit_test(history_that_is_rendered_anew),
         cmocka_unit_test(supervised_is_the_body_and_its_end_mark),
         cmocka_unit_test(share_gpt_spelling),
         cmocka_unit_test(what_is_not_supported_is_refused),

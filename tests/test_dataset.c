@@ -60,7 +60,8 @@ static enum cld_status load(struct fixture *f, const char *first, const char *se
 
 static struct cld_dataset_options plain(const struct fixture *f)
 {
-    return (struct cld_dataset_options){f->tokenizer, CLD_CHAT_CHATML, 100, 945, false};
+    return (struct cld_dataset_options){f->tokenizer, CLD_CHAT_CHATML, 100, 945,
+                                        CLD_HISTORY_FAIL, false};
 }
 
 #define CHAT(q, a) "{\"messages\": [{\"role\": \"user\", \"content\": \"" q                       \

@@ -1,5 +1,5 @@
 /* Drafters on disk: config.json in all spellings, weights by exact names and shapes. */
-#include "drafter_file.h"
+#include "drafter_layout.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -211,7 +211,7 @@ static void bad_configs(void **state)
         {"{" ALL_SLIDING ", 'is_causal': true, 'dflash_config': {'causal': false}}", "is_causal"},
         {"{'hidden_act': 'gelu'}", "hidden_act"},
         {"{'attention_bias': true}", "attention_bias"},
-        {"{'speculators_model_type': 'dflash'}", "speculators_model_type"},
+        {"{'speculators_model_type': 'dflash'}", "transformer_layer_config"},
         {"{'quantization_config': {'bits': 4}}", "quantization_config"},
         {"{'dflash_config': {'sample_from_anchor': true}}", "sample_from_anchor"},
         {"{'dflash_config': {'shift_label': true}}", "shift_label"},
@@ -310,7 +310,8 @@ static void config_says_both_spellings(void **state)
             fail_msg("no key %s", keys[i]);
     assert_null(json_object_get(o, "is_causal"));
     json_t *want = parse("{'block_size': 4, 'mask_token_id': 60, 'target_layer_ids': [1, 3],"
-                         " 'num_target_layers': 6, 'sliding_causal': true}");
+                         " 'num_target_layers': 6, 'sliding_causal': true,"
+                         " 'sample_from_anchor': false}");
     assert_true(json_equal(json_object_get(o, "dflash_config"), want));
     json_decref(want);
     want = parse("{'rope_theta': 10000, 'rope_type': 'default'}");
@@ -435,6 +436,137 @@ static enum cld_status load_changed(struct small *r, const char *path, const cha
     return cld_drafter_load(&r->d, path, why);
 }
 
+/* Writes the weights of `r` under the names of another trainer; spares are an embedding and a head. */
+static void write_renamed(struct small *r, const char *path, const char *const (*names)[2],
+                          const char *prefix, bool spares)
+{
+    struct cld_safetensors_spec specs[40];
+    struct cld_safetensors_writer *w;
+    char texts[40][96];
+    size_t n = 0;
+    for (size_t i = 0; i < r->d.n_params; i++) {
+        const struct cld_param *p = &r->d.params[i];
+        const char *name = p->name;
+        for (size_t k = 0; names && names[k][0]; k++)
+            name = !strcmp(name, names[k][0]) ? names[k][1] : name;
+        snprintf(texts[n], sizeof texts[n], "%s%s", prefix, name);
+        specs[n] = (struct cld_safetensors_spec){
+            .name = texts[n], .dtype = CLD_F32, .n_dims = p->is_vector ? 1 : 2, .id = i};
+        specs[n].shape[0] = p->is_vector ? p->n_cols : p->n_rows;
+        specs[n++].shape[1] = p->n_cols;
+    }
+    for (int i = 0; i < 2 && spares; i++)
+        specs[n++] = (struct cld_safetensors_spec){
+            .name = i ? "lm_head.weight" : "embed_tokens.weight", .dtype = CLD_F32, .n_dims = 2,
+            .shape = {r->d.config.vocab, r->d.config.hidden}, .id = SIZE_MAX};
+    OK(cld_safetensors_begin(path, specs, n, NULL, 0, &w, &err));
+    for (size_t i = 0; i < n; i++) {
+        static const float zeros[61 * 24];
+        size_t id = specs[i].id;
+        const struct cld_param *p = id == SIZE_MAX ? NULL : &r->d.params[id];
+        float *v = p ? param_bits(&r->d.weights, p, sizeof *v) : NULL;
+        size_t n_bytes = p ? p->n_rows * p->n_cols * sizeof *v : sizeof zeros;
+        OK(cld_safetensors_put(w, i, p ? (void *)v : zeros, n_bytes, &err));
+        free(v);
+    }
+    OK(cld_safetensors_commit(w, &err));
+}
+
+static void names_of_other_trainers(void **state)
+{
+    static const char *const torchspec[][2] = {{"fc.weight", "context_proj.weight"},
+                                               {"hidden_norm.weight", "context_norm.weight"},
+                                               {"norm.weight", "final_norm.weight"},
+                                               {NULL, NULL}};
+    char *path = cld_format("%s/model.safetensors", (char *)*state);
+    struct small *a = open_small(&small_config, CLD_F32), *b = open_small(&small_config, CLD_F32);
+    fill_values(a);
+    for (int k = 0; k < 3; k++) {
+        OK(cld_drafter_init(&b->d, 1, 0.02, &err));
+        write_renamed(a, path, k == 1 ? torchspec : NULL, k == 2 ? "model." : "", k < 2);
+        OK(cld_drafter_load(&b->d, *state, &err));
+        assert_arena_equal(a, &a->d.weights, &b->d.weights, sizeof(float));
+    }
+    free(path);
+    close_small(a);
+    close_small(b);
+}
+
+/* --- the layout of speculators ---------------------------------------------------------------- */
+
+/* Of the shape of Qwen3-8B's; what a Qwen3 configuration has anyway is left out, as they do. */
+static const char speculators[] =
+    "{'speculators_model_type': 'dflash', 'architectures': ['DFlashSpeculator'],"
+    " 'transformer_layer_config': {'model_type': 'qwen3', 'num_hidden_layers': 5,"
+    " 'intermediate_size': 12288, 'num_key_value_heads': 8, 'rope_theta': 1000000,"
+    " 'max_position_embeddings': 40960}, 'draft_vocab_size': 151936, 'block_size': 16,"
+    " 'target_hidden_size': 4096, 'aux_hidden_state_layer_ids': [2, 10, 18, 26, 34],"
+    " 'mask_token_id': 151669, 'sliding_window_non_causal': false, 'sample_from_anchor': false,"
+    " 'speculators_config': {'algorithm': 'dflash', 'proposal_methods':"
+    " [{'proposal_type': 'greedy', 'speculative_tokens': 15}],"
+    " 'default_proposal_method': 'greedy'}}";
+
+static enum cld_status read_speculators(const char *dir, const char *patch,
+                                        struct cld_drafter_file *f, struct cld_error *err)
+{
+    json_t *o = parse(speculators), *p = parse(patch);
+    apply(o, p);
+    char *path = cld_format("%s/config.json", dir);
+    assert_int_equal(json_dump_file(o, path, 0), 0);
+    free(path);
+    json_decref(o);
+    json_decref(p);
+    return cld_drafter_config_read(dir, f, err);
+}
+
+static void speculators_is_the_published_drafter(void **state)
+{
+    struct cld_drafter_file want, got;
+    OK(read_patched(*state, "{}", &want, &err));
+    OK(read_speculators(*state, "{}", &got, &err));
+    OK(cld_drafter_config_same(&want.config, &got.config, "speculators", &err));
+    assert_memory_equal(want.taps, got.taps, sizeof want.taps); /* counted from 0 here, from 1 there */
+    OK(read_speculators(*state, "{'target_layer_ids': [1, 9, 17, 25, 33]}", &got, &err));
+}
+
+static void bad_speculators(void **state)
+{
+    static const struct {
+        const char *patch, *words;
+    } cases[] = {
+        {"{'speculators_model_type': 'eagle3'}", "eagle3"},
+        {"{'aux_hidden_state_layer_ids': null}", "aux_hidden_state_layer_ids"},
+        {"{'aux_hidden_state_layer_ids': [2, 'x']}", "aux_hidden_state_layer_ids"},
+        /* Taps that somebody forgot to shift. */
+        {"{'target_layer_ids': [2, 10, 18, 26, 34]}", "target_layer_ids"},
+        {"{'draft_vocab_size': 32000}", "draft_vocab_size is 32000"},
+        {"{'target_hidden_size': 2048}", "target_hidden_size is 2048"},
+        /* The block size, changed in one place only. */
+        {"{'block_size': 8}", "speculative_tokens is 15, by block_size less one it is 7"},
+        {"{'sample_from_anchor': true}", "sample_from_anchor"},
+        {"{'mask_token_id': null}", "mask_token_id"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cld_drafter_file f;
+        FAILS(read_speculators(*state, cases[i].patch, &f, &err), CLD_E_INPUT, cases[i].words);
+    }
+}
+
+static void speculators_round_trip(void **state)
+{
+    for (int k = 0; k < 3; k++) { /* mixed and bidirectional, all causal, none slides */
+        struct cld_drafter_file f = small_file(), back;
+        f.config.sliding_causal = k == 1;
+        f.config.sliding[1] = k == 1;
+        f.config.sliding[0] = k != 2;
+        f.config.sliding_window = k == 2 ? 0 : 9;
+        OK(cld_speculators_write(*state, &f, "some/target", &err));
+        OK(cld_drafter_config_read(*state, &back, &err));
+        OK(cld_drafter_config_same(&f.config, &back.config, "back", &err));
+        assert_memory_equal(f.taps, back.taps, sizeof f.taps);
+    }
+}
+
 static void weights_that_do_not_fit(void **state)
 {
     char *path = cld_format("%s/model.safetensors", (char *)*state);
@@ -446,11 +578,13 @@ static void weights_that_do_not_fit(void **state)
     FAILS(load_changed(r, path, wq, wq, 25, CLD_BF16, &err), CLD_E_INPUT, wq);
     FAILS(load_changed(r, path, norm, norm, 0, CLD_I32, &err), CLD_E_INPUT, norm);
     FAILS(load_changed(r, path, norm, "model.norm.weight", 0, CLD_BF16, &err), CLD_E_INPUT,
-          "'model.norm.weight' is none of a drafter with 2 layers");
+          "'model.norm.weight' and 'norm.weight' are two names of one tensor");
     FAILS(load_changed(r, path, norm, "layers.2.input_layernorm.weight", 0, CLD_BF16, &err),
           CLD_E_INPUT, "layers.2.input_layernorm.weight");
-    FAILS(load_changed(r, path, norm, "lm_head.weight", 0, CLD_BF16, &err), CLD_E_INPUT,
-          "lm_head.weight");
+    FAILS(load_changed(r, path, norm, "head.weight", 0, CLD_BF16, &err), CLD_E_INPUT,
+          "'head.weight' is none of a drafter with 2 layers");
+    /* A head may be there, but not in the place of something else. */
+    FAILS(load_changed(r, path, norm, "lm_head.weight", 0, CLD_BF16, &err), CLD_E_INPUT, norm);
     FAILS(cld_drafter_load(&r->d, "tests/no-such", &err), CLD_E_INPUT, "tests/no-such");
     /* A refused file has changed nothing. */
     float *after = param_bits(&r->d.weights, r->d.fc, sizeof *after);
@@ -478,6 +612,10 @@ int main(void)
         TEST(config_says_both_spellings),
         cmocka_unit_test(differences_have_names),
         TEST(weights_round_trip),
+        TEST(names_of_other_trainers),
+        TEST(speculators_is_the_published_drafter),
+        TEST(bad_speculators),
+        TEST(speculators_round_trip),
         TEST(weights_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
