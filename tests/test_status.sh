@@ -18,11 +18,13 @@ expect 'its step' 0 '^step +2 of 2' status "$scratch/short"
 expect 'its held-out score' 0 '^held-out .* at step 2' status "$scratch/short"
 expect 'its workers' 0 '^drafter 1 +ended .*memory 0\.[0-9]+ of' status "$scratch/short"
 expect 'watching ends with the run' 0 '^run +finished' status "$scratch/short" --watch
-# A target without weights is found out by the workers, each for itself.
+# A target without weights, which is looked for before a run begins unless told otherwise, is then found
+# out by the workers, each for itself.
 mkdir "$scratch/target"
 cp examples/tiny/*.json "$scratch/target"
 expect 'a failed run' 3 '' train "${recipe[@]}" --set train.steps=2 \
-    --set "target.dir=$scratch/target" --set "run.dir=$scratch/failed"
+    --set "target.dir=$scratch/target" --set "run.dir=$scratch/failed" \
+    --set checks.vocabulary=no
 expect 'says so' 0 '^run +failed' status "$scratch/failed"
 expect 'and why' 0 '^error +(target|drafter) [01]: .*safetensors' status "$scratch/failed"
 
