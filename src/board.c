@@ -116,18 +116,13 @@ static json_t *describe(struct cld_board *b)
 static bool write_now(struct cld_board *b)
 {
     struct cld_error err = CLD_ERROR_INIT;
-    char *text = NULL;
     pthread_mutex_lock(&b->lock);
     json_t *root = describe(b);
     pthread_mutex_unlock(&b->lock);
-    enum cld_status s = root ? cld_json_text(root, &text, &err)
-                             : cld_fail(&err, CLD_E_MEMORY, "", "no host memory for status.json");
-    if (!s)
-        s = cld_file_write(b->path, text, strlen(text), &err);
+    enum cld_status s = cld_json_save(b->path, root, &err);
     if (s)
         cld_warn("status.json is no longer written: %s", err.what);
     json_decref(root);
-    free(text);
     return !s;
 }
 

@@ -169,7 +169,6 @@ enum cld_status cld_check_golden_update(const struct cld_check_matrix *m, const 
     enum cld_status s = CLD_OK;
     json_t *root = NULL, *columns = NULL, *now = NULL, *column;
     const char *name;
-    char *text = NULL;
     int failed = 0;
     if (cld_file_exists(path) && (s = load(path, &root, &columns, err)))
         return s;
@@ -185,10 +184,9 @@ enum cld_status cld_check_golden_update(const struct cld_check_matrix *m, const 
         failed |= update_column(columns, name, column, part);
     if (failed)
         s = fail_memory(err);
-    else if (!(s = cld_json_text(root, &text, err)))
-        s = cld_file_write(path, text, strlen(text), err);
+    else
+        s = cld_json_save(path, root, err);
 done:
-    free(text);
     json_decref(now);
     json_decref(root);
     return s;

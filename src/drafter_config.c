@@ -374,15 +374,10 @@ json_t *cld_drafter_config_json(const struct cld_drafter_file *f)
 enum cld_status cld_drafter_config_write(const char *dir, const struct cld_drafter_file *f,
                                          struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
-    char *text = NULL, *path = cld_format("%s/config.json", dir);
+    char *path = cld_format("%s/config.json", dir);
     json_t *root = cld_drafter_config_json(f);
-    if (!path || !root)
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for config.json", dir);
-    else if (!(s = cld_json_text(root, &text, err)))
-        s = cld_file_write(path, text, strlen(text), err);
+    enum cld_status s = cld_json_save(path, root, err);
     json_decref(root);
-    free(text);
     free(path);
     return s;
 }

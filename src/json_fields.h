@@ -23,6 +23,9 @@ enum cld_status cld_json_load(const char *path, json_t **root, struct cld_error 
 /* Indented text in which every number reads back as the same double, with as few digits as that
  * takes. *out is freed with free(). */
 enum cld_status cld_json_text(const json_t *root, char **out, struct cld_error *err);
+/* That text to the file `path`, written aside and renamed. NULL for either is CLD_E_MEMORY: so end
+ * a caller's path and object that there was no memory for. */
+enum cld_status cld_json_save(const char *path, const json_t *root, struct cld_error *err);
 
 struct cld_fields {
     const char *path;      /* for messages */

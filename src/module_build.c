@@ -283,12 +283,8 @@ done:
 
 static enum cld_status write_manifest(const struct directory *d, struct cld_error *err)
 {
-    char *text = NULL, *path = cld_format("%s/%s", d->path, CLD_MANIFEST_NAME);
-    enum cld_status s = path ? cld_json_text(d->root, &text, err)
-                             : cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
-    if (!s)
-        s = cld_file_write(path, text, strlen(text), err);
-    free(text);
+    char *path = cld_format("%s/%s", d->path, CLD_MANIFEST_NAME);
+    enum cld_status s = cld_json_save(path, d->root, err);
     free(path);
     return s;
 }

@@ -12,21 +12,6 @@
 
 extern char **environ;
 
-int cld_tool_exists(const char *name)
-{
-    const char *path = getenv("PATH");
-    for (const char *at = path; at && *at;) {
-        size_t n = strcspn(at, ":");
-        char *file = cld_format("%.*s/%s", (int)n, at, name);
-        int found = file && !access(file, X_OK);
-        free(file);
-        if (found)
-            return 1;
-        at += n + (at[n] == ':');
-    }
-    return 0;
-}
-
 /* Reads all that comes, and keeps the begin of it: compilers say the cause first. */
 static void read_messages(int fd, char *text, size_t n_bytes)
 {

@@ -8,7 +8,4 @@
  * (`hint` says how to get it), or if it ends with another status than 0: with what it wrote. */
 enum cld_status cld_tool_run(const char *const *argv, const char *hint, struct cld_error *err);
 
-/* Whether PATH has a program of this name. */
-int cld_tool_exists(const char *name);
-
 #endif
