@@ -165,6 +165,7 @@ struct cld_config {
     struct {
         enum cld_log_level level;
         size_t every; /* steps between progress lines off a terminal */
+        bool tensorboard;
     } log;
     struct {
         size_t rows; /* held-out rows used; 0: all */
