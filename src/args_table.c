@@ -24,6 +24,9 @@ static const struct cld_option print_config = {
     .name = "print-config", .help = "print every value and where it is from, then stop"};
 static const struct cld_option watch = {
     .name = "watch", .help = "again every two seconds, until the run has ended"};
+static const struct cld_option page = {
+    .name = "out", .value = "FILE",
+    .help = "where the page goes (default report.html: in RUN_DIR, or here for several)"};
 static const struct cld_option drafter = {
     .name = "drafter", .value = "DIR", .needed = true,
     .help = "the drafter: a checkpoint or an exported directory"};
@@ -117,6 +120,12 @@ const struct cld_command cld_commands[] = {
                         "The run's state and step, and what each worker does, its memory and how busy "
                         "it is. Works while the run lives and after it ended, and says which.",
                         {&watch}},
+    [CLD_CMD_REPORT] = {"report", "RUN_DIR...", 1, ANY, "draw pictures of a run, or of several",
+                        "Writes one HTML file that needs nothing else and prints its path: curves, "
+                        "workers, events and the configuration. Several runs are drawn over each other, "
+                        "with what their configurations differ in. Works while a run lives and after "
+                        "it ended or died.",
+                        {&page}},
     [CLD_CMD_EVAL] = {"eval", "CONFIG", 1, 1, "evaluate a drafter on held-out rows",
                       "Teacher-forced: loss, accuracy and accepted length. By decoding (eval.decode_rows): "
                       "tokens a cycle of drafting and verifying, and tokens a second with the drafter "
