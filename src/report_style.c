@@ -90,5 +90,12 @@ const char cld_report_style[] =
     "details .wide{margin:0;border:0;border-top:1px solid var(--line);border-radius:0 0 10px 10px}\n"
     "@media (max-width:560px){body{font-size:14px}header,main{padding-left:12px;padding-right:12px}"
     "h1{font-size:22px}.tiles{grid-template-columns:1fr 1fr;gap:8px}.tile dd{font-size:20px}"
-    "th,td{padding:6px 9px}}\n"
+    "th,td{padding:6px 9px}"
+    /* A row of a wide table becomes a few lines. */
+    ".events,.stacked,.events tbody,.stacked tbody{display:block}"
+    ".events tr,.stacked tr{display:block;padding:7px 12px;border-top:1px solid var(--line)}"
+    ".events tr:first-child,.stacked tr:first-child{display:none}"
+    ".events tr:nth-child(2),.stacked tr:nth-child(2){border-top:0}"
+    ".events td,.stacked td{display:inline-block;border:0;padding:0 8px 0 0}"
+    ".events .what,.stacked td:nth-child(2){display:block;padding:0;min-width:0}}\n"
     "@media print{.theme{display:none}}\n";

@@ -177,7 +177,7 @@ static void write_checkpoints(const struct cld_report *r, const struct cld_recor
 static void write_events(const struct cld_report *r, const struct cld_record *run)
 {
     size_t n = run->n_events;
-    fputs("<div class=\"wide\"><table>\n<tr><th>time<th>step<th>what<th>\n", r->to);
+    fputs("<div class=\"wide\"><table class=\"events\">\n<tr><th>time<th>step<th>what<th>\n", r->to);
     for (size_t i = 0; i < n; i++) {
         if (n > most_events && i == most_events / 2) {
             fprintf(r->to, "<tr><td><td><td><td class=\"what\">\xe2\x80\xa6 %zu others, see log.txt\n",
@@ -281,7 +281,7 @@ static void write_configuration(const struct cld_report *r, const struct cld_rec
 {
     fputs("<details><summary>", r->to);
     text(r, r->n > 1 ? run->name : "All values");
-    fputs("</summary>\n<div class=\"wide\"><table class=\"values\">\n<tr><th>key<th>value<th>from\n",
+    fputs("</summary>\n<div class=\"wide\"><table class=\"values stacked\">\n<tr><th>key<th>value<th>from\n",
           r->to);
     for (size_t i = 0; i < run->n_config; i++) {
         const struct cld_record_key *k = &run->config[i];
