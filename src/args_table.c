@@ -105,6 +105,22 @@ static const struct cld_option target = {
 static const struct cld_option markdown = {
     .name = "markdown", .help = "print the page of docs/ on the topic"};
 
+const struct cld_exit_code cld_exit_codes[] = {
+    {CLD_OK, "done"},
+    {CLD_E_CHECK, "a check or a comparison failed"},
+    {CLD_E_USAGE, "the command line or the configuration is wrong"},
+    {CLD_E_INPUT, "an input file is missing, malformed or of the wrong shape"},
+    {CLD_E_DEVICE, "an OpenCL device, a build or a launch failed"},
+    {CLD_E_MEMORY, "does not fit in the memory of a device or of the host"},
+    {CLD_E_NUMERIC, "numbers are not finite, or wrong"},
+    {CLD_E_IO, "writing failed"},
+    {CLD_E_INTERNAL, "a mistake in cldraft itself; please report it"},
+    {CLD_E_INTERRUPTED, "stopped by a signal, after a checkpoint was written"},
+    {.meaning = NULL},
+};
+
+const char *const cld_help_topics[] = {"config", "commands", "exit-codes", NULL};
+
 const struct cld_command cld_commands[] = {
     [CLD_CMD_DEVICES] = {"devices", "", 0, 0, "show OpenCL platforms and devices",
                          "Limits, extensions and what was found to work, as a tree.", {&json}},
@@ -161,6 +177,13 @@ const struct cld_command cld_commands[] = {
                        "for, with the kernels for CPUs and those for GPUs, and compiles each. "
                        "Reads the target; computes nothing.",
                        {&checks, &op, &family, &variants, &out, &ptx, &set}},
+    [CLD_CMD_COMPLETION] = {"completion", "SHELL", 1, 1, "print what completes commands in a shell",
+                            "For bash, zsh or fish: commands, options, their values, and the keys that "
+                            "--set takes. In bash: source <(cldraft completion bash).",
+                            {NULL}},
+    [CLD_CMD_MAN] = {"man", "", 0, 0, "print the manual page",
+                     "In roff: cldraft man | man -l -. An installed cldraft has it in its place.",
+                     {NULL}},
     [CLD_CMD_HELP] = {"help", "[TOPIC]", 0, 1, "explain a topic",
                       "Topics: config (all keys of the configuration), commands, exit-codes, or "
                       "the name of a command.",

@@ -24,6 +24,8 @@ static cld_cmd_fn *const commands[] = {
     [CLD_CMD_CHECK_TOKENIZER] = cld_cmd_check_tokenizer,
     [CLD_CMD_BENCH] = cld_cmd_bench,
     [CLD_CMD_SPIRV] = cld_cmd_spirv,
+    [CLD_CMD_COMPLETION] = cld_cmd_completion,
+    [CLD_CMD_MAN] = cld_cmd_man,
     [CLD_CMD_HELP] = cld_cmd_help,
 };
 
