@@ -15,7 +15,7 @@ static enum what what_is(const char *placeholder)
     static const struct {
         const char *part;
         enum what what;
-    } kinds[] = {{"DIR", DIRECTORIES}, {"TOPIC", TOPICS}, {"SHELL", SHELLS}, {"S.K=V", KEYS},
+    } kinds[] = {{"DIR", DIRECTORIES},        {"TOPIC", TOPICS}, {"SHELL", SHELLS}, {"S.K=V", KEYS},
                  {"CHECKPOINT", DIRECTORIES}, {"CONFIG", FILES}, {"FILE", FILES}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strstr(placeholder, kinds[i].part))
@@ -23,7 +23,8 @@ static enum what what_is(const char *placeholder)
     return ANYTHING;
 }
 
-/* Arguments that differ (a directory, then a file) complete as files, which directories are, too. */
+/* Arguments that differ (a directory, then a file) complete as files, which directories are, too.
+ */
 static enum what what_arguments(const struct cld_command *c)
 {
     if (strstr(c->arguments, "DIR ") && strstr(c->arguments, ".jsonl"))
@@ -67,21 +68,31 @@ static void bash_options(const struct cld_option *const *options, FILE *to)
 static void bash_offer(enum what what, const char *const *words, FILE *to)
 {
     switch (what) {
-    case FILES: fputs("_cldraft_files -f", to); break;
-    case DIRECTORIES: fputs("_cldraft_files -d", to); break;
-    case KEYS: fputs("_cldraft_keys", to); break;
+    case FILES:
+        fputs("_cldraft_files -f", to);
+        break;
+    case DIRECTORIES:
+        fputs("_cldraft_files -d", to);
+        break;
+    case KEYS:
+        fputs("_cldraft_keys", to);
+        break;
     case TOPICS:
         fputs("_cldraft_words \"", to);
         write_topics(to);
         fputc('"', to);
         break;
-    case SHELLS: words = shells; __attribute__((fallthrough));
+    case SHELLS:
+        words = shells;
+        __attribute__((fallthrough));
     case WORDS:
         fputs("_cldraft_words \"", to);
         write_words(words, " ", to);
         fputc('"', to);
         break;
-    case ANYTHING: fputc(':', to); break;
+    case ANYTHING:
+        fputc(':', to);
+        break;
     }
 }
 
@@ -123,23 +134,24 @@ static void write_bash(FILE *to)
           "    mapfile -t COMPREPLY < <(compgen \"$1\" -- \"$cur\")\n}\n\n",
           to);
     bash_keys(to);
-    fputs("_cldraft() {\n"
-          "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}\n"
-          "    local before=${COMP_WORDS[COMP_CWORD > 1 ? COMP_CWORD - 2 : 0]} command='' i\n"
-          "    COMPREPLY=()\n"
-          "    # bash makes a word of each =: --set KEY=VALUE is four of them, --name=VALUE three.\n"
-          "    if [[ $cur == = ]]; then\n        cur=''\n"
-          "    elif [[ $prev == = ]]; then\n        prev=$before\n"
-          "        before=${COMP_WORDS[COMP_CWORD > 2 ? COMP_CWORD - 3 : 0]}\n"
-          "    elif [[ $before == --set ]]; then\n        before=''\n    fi\n"
-          "    if [[ $before == --set ]]; then\n        _cldraft_key_values \"$prev\"\n"
-          "        return\n    fi\n"
-          "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
-          "        case ${COMP_WORDS[i]} in\n        -*) ;;\n"
-          "        *)\n            command=${COMP_WORDS[i]}\n            break\n            ;;\n"
-          "        esac\n    done\n"
-          "    if [[ -z $command ]]; then\n        _cldraft_words \"",
-          to);
+    fputs(
+        "_cldraft() {\n"
+        "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}\n"
+        "    local before=${COMP_WORDS[COMP_CWORD > 1 ? COMP_CWORD - 2 : 0]} command='' i\n"
+        "    COMPREPLY=()\n"
+        "    # bash makes a word of each =: --set KEY=VALUE is four of them, --name=VALUE three.\n"
+        "    if [[ $cur == = ]]; then\n        cur=''\n"
+        "    elif [[ $prev == = ]]; then\n        prev=$before\n"
+        "        before=${COMP_WORDS[COMP_CWORD > 2 ? COMP_CWORD - 3 : 0]}\n"
+        "    elif [[ $before == --set ]]; then\n        before=''\n    fi\n"
+        "    if [[ $before == --set ]]; then\n        _cldraft_key_values \"$prev\"\n"
+        "        return\n    fi\n"
+        "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+        "        case ${COMP_WORDS[i]} in\n        -*) ;;\n"
+        "        *)\n            command=${COMP_WORDS[i]}\n            break\n            ;;\n"
+        "        esac\n    done\n"
+        "    if [[ -z $command ]]; then\n        _cldraft_words \"",
+        to);
     write_commands(" ", to);
     bash_options(cld_global_options, to);
     fputs("\"\n        return\n    fi\n    case $command:$prev in\n", to);
@@ -172,21 +184,31 @@ static void zsh_text(const char *text, FILE *to)
 static void zsh_action(enum what what, const char *const *words, FILE *to)
 {
     switch (what) {
-    case FILES: fputs("_files", to); break;
-    case DIRECTORIES: fputs("_files -/", to); break;
-    case KEYS: fputs("_cldraft_keys", to); break;
+    case FILES:
+        fputs("_files", to);
+        break;
+    case DIRECTORIES:
+        fputs("_files -/", to);
+        break;
+    case KEYS:
+        fputs("_cldraft_keys", to);
+        break;
     case TOPICS:
         fputc('(', to);
         write_topics(to);
         fputc(')', to);
         break;
-    case SHELLS: words = shells; __attribute__((fallthrough));
+    case SHELLS:
+        words = shells;
+        __attribute__((fallthrough));
     case WORDS:
         fputc('(', to);
         write_words(words, " ", to);
         fputc(')', to);
         break;
-    case ANYTHING: fputc(' ', to); break;
+    case ANYTHING:
+        fputc(' ', to);
+        break;
     }
 }
 
@@ -232,7 +254,8 @@ static void write_zsh(FILE *to)
           "        _arguments",
           to);
     zsh_options(cld_global_options, to);
-    fputs("\n        return\n    fi\n    local command=$words[2]\n    shift words\n    ((CURRENT--))\n"
+    fputs("\n        return\n    fi\n    local command=$words[2]\n    shift words\n    "
+          "((CURRENT--))\n"
           "    case $command in\n",
           to);
     for (const struct cld_command *c = cld_commands; c->name; c++) {
@@ -266,21 +289,31 @@ static void fish_text(const char *text, FILE *to)
 static void fish_what(enum what what, const char *const *words, FILE *to)
 {
     switch (what) {
-    case FILES: fputs(" -F", to); break;
-    case DIRECTORIES: fputs(" -x -a '(__fish_complete_directories)'", to); break;
-    case KEYS: fputs(" -x -a '(__cldraft_keys)'", to); break;
+    case FILES:
+        fputs(" -F", to);
+        break;
+    case DIRECTORIES:
+        fputs(" -x -a '(__fish_complete_directories)'", to);
+        break;
+    case KEYS:
+        fputs(" -x -a '(__cldraft_keys)'", to);
+        break;
     case TOPICS:
         fputs(" -x -a '", to);
         write_topics(to);
         fputc('\'', to);
         break;
-    case SHELLS: words = shells; __attribute__((fallthrough));
+    case SHELLS:
+        words = shells;
+        __attribute__((fallthrough));
     case WORDS:
         fputs(" -x -a '", to);
         write_words(words, " ", to);
         fputc('\'', to);
         break;
-    case ANYTHING: fputs(" -x", to); break;
+    case ANYTHING:
+        fputs(" -x", to);
+        break;
     }
 }
 
@@ -333,9 +366,15 @@ static void write_fish(FILE *to)
 void cld_args_write_completion(enum cld_shell shell, FILE *to)
 {
     switch (shell) {
-    case CLD_SHELL_BASH: write_bash(to); break;
-    case CLD_SHELL_ZSH: write_zsh(to); break;
-    case CLD_SHELL_FISH: write_fish(to); break;
+    case CLD_SHELL_BASH:
+        write_bash(to);
+        break;
+    case CLD_SHELL_ZSH:
+        write_zsh(to);
+        break;
+    case CLD_SHELL_FISH:
+        write_fish(to);
+        break;
     }
 }
 
@@ -347,5 +386,6 @@ enum cld_status cld_cmd_completion(const struct cld_args *a, struct cld_error *e
             cld_args_write_completion((enum cld_shell)i, stdout);
             return CLD_OK;
         }
-    return cld_fail(err, CLD_E_USAGE, "one of: bash, zsh, fish", "no completion for '%.200s'", shell);
+    return cld_fail(err, CLD_E_USAGE, "one of: bash, zsh, fish", "no completion for '%.200s'",
+                    shell);
 }

@@ -74,8 +74,7 @@ enum cld_status cld_record_event(struct cld_record *r, enum cld_event_kind kind,
                                  const char *time, const char *text, struct cld_error *err)
 {
     struct cld_event *last = r->n_events ? &r->events[r->n_events - 1] : NULL;
-    if (last && last->kind == kind &&
-        (kind == CLD_EVENT_CHECKPOINT || kind == CLD_EVENT_SKIPPED)) {
+    if (last && last->kind == kind && (kind == CLD_EVENT_CHECKPOINT || kind == CLD_EVENT_SKIPPED)) {
         last->last = step;
         last->n++;
         return CLD_OK;
@@ -217,7 +216,8 @@ static enum cld_status read_checkpoints(struct cld_record *r, const char *path,
     return CLD_OK;
 }
 
-/* How it ended, as the last event. A state that only a living run can be in, and none alive: it died. */
+/* How it ended, as the last event. A state that only a living run can be in, and none alive: it
+ * died. */
 static enum cld_status note_end(struct cld_record *r, struct cld_error *err)
 {
     const char *state = cld_record_status_text(r, "state"),
@@ -279,8 +279,10 @@ static enum cld_status read_all(struct cld_record *r, char *const *path, struct 
     if ((s = read_config(r, path[0], err)) || (s = cld_record_read_metrics(r, path[1], err)) ||
         (s = read_json(r, path[2], files[2], "how the run is doing is not known", &r->status,
                        err)) ||
-        (s = read_json(r, path[3], files[3], "devices and memory are not known (written once all "
-                       "workers are ready)", &r->devices, err)) ||
+        (s = read_json(r, path[3], files[3],
+                       "devices and memory are not known (written once all "
+                       "workers are ready)",
+                       &r->devices, err)) ||
         (s = cld_record_read_log(r, path[4], err)) || (s = read_checkpoints(r, path[5], err)))
         return s;
     return note_end(r, err);

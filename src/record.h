@@ -1,9 +1,10 @@
 /* record.h - a run directory as it was left, for reports: metrics.jsonl, status.json, devices.json,
  * config.resolved.ini, log.txt, checkpoints/.
  *
- * The run may still be at work, may have died in the middle of a line, may have been resumed, may be
- * of another version: whatever can be read is, and what is missing or cannot be read becomes a note.
- * Nothing here is trusted to be what cldraft wrote. Any thread; a record belongs to one caller. */
+ * The run may still be at work, may have died in the middle of a line, may have been resumed, may
+ * be of another version: whatever can be read is, and what is missing or cannot be read becomes a
+ * note. Nothing here is trusted to be what cldraft wrote. Any thread; a record belongs to one
+ * caller. */
 #ifndef CLD_RECORD_H
 #define CLD_RECORD_H
 
@@ -21,7 +22,7 @@ struct cld_series {
     double *step, *value;
 };
 
-struct cld_record_key { /* of the configuration */
+struct cld_record_key {                    /* of the configuration */
     char *section, *name, *value, *origin; /* origin "" where the file does not say */
 };
 

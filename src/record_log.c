@@ -48,9 +48,9 @@ static enum cld_status take_line(struct cld_record *r, char *line, double *step,
     if (begins(text, "step ") && strstr(text, ": checkpoint "))
         return cld_record_event(r, CLD_EVENT_CHECKPOINT, *step, line, text, err);
     if (!strcmp(level, "warning"))
-        return cld_record_event(r, strstr(text, " was skipped: ") ? CLD_EVENT_SKIPPED
-                                                                  : CLD_EVENT_WARNING,
-                                *step, line, text, err);
+        return cld_record_event(
+            r, strstr(text, " was skipped: ") ? CLD_EVENT_SKIPPED : CLD_EVENT_WARNING, *step, line,
+            text, err);
     return strcmp(level, "error") ? CLD_OK
                                   : cld_record_event(r, CLD_EVENT_ERROR, *step, line, text, err);
 }

@@ -10,7 +10,8 @@
 #include "grow.h"
 #include "record.h"
 
-/* Keys come in the same order in every line of a kind, so the one behind the last is looked at first. */
+/* Keys come in the same order in every line of a kind, so the one behind the last is looked at
+ * first. */
 static enum cld_status find_series(struct cld_record *r, const char *key, size_t *at,
                                    struct cld_error *err)
 {
@@ -60,7 +61,8 @@ static enum cld_status take_line(struct cld_record *r, json_t *line, double step
     enum cld_status s = CLD_OK;
     const char *key;
     json_t *v;
-    if (json_object_get(line, "loss")) /* a step: what was there of it and later was before a resume */
+    if (json_object_get(line,
+                        "loss")) /* a step: what was there of it and later was before a resume */
         for (size_t i = 0; i < r->n_series; i++) {
             size_t n = rewind_series(&r->series[i], step);
             r->n_again += strcmp(r->series[i].key, "loss") ? 0 : n;
@@ -103,11 +105,15 @@ enum cld_status cld_record_read_metrics(struct cld_record *r, const char *path,
     if (!s && r->torn)
         s = cld_record_note(r, err, "The last line of metrics.jsonl has no end: it is left out.");
     if (!s && r->n_bad)
-        s = cld_record_note(r, err, "%zu of %zu lines of metrics.jsonl are no metrics: they are left "
-                            "out.", r->n_bad, r->n_lines);
+        s = cld_record_note(r, err,
+                            "%zu of %zu lines of metrics.jsonl are no metrics: they are left "
+                            "out.",
+                            r->n_bad, r->n_lines);
     if (!s && r->n_again)
-        s = cld_record_note(r, err, "%zu steps are in metrics.jsonl again after a resume: the later "
-                            "lines count.", r->n_again);
+        s = cld_record_note(r, err,
+                            "%zu steps are in metrics.jsonl again after a resume: the later "
+                            "lines count.",
+                            r->n_again);
     if (!s && !cld_record_series(r, "loss"))
         s = cld_record_note(r, err, "metrics.jsonl has no step yet.");
     return s;

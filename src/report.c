@@ -192,7 +192,8 @@ static void write_tiles(const struct cld_report *r)
                    ? "not evaluated yet"
                    : "data.heldout is not set");
     if (cld_record_series(run, "decoded_tokens_per_cycle"))
-        score_tile(r, "Tokens a cycle, decoding", "decoded_tokens_per_cycle", "no text was decoded");
+        score_tile(r, "Tokens a cycle, decoding", "decoded_tokens_per_cycle",
+                   "no text was decoded");
     snprintf(more, sizeof more, "held-out %s", cld_report_number(cld_series_last(heldout), other));
     tile(r, "Loss", cld_report_number(cld_series_last(cld_record_series(run, "loss")), value),
          heldout ? more : "training");
@@ -207,9 +208,10 @@ static void write_tiles(const struct cld_report *r)
 static void write_state(const struct cld_report *r, const struct cld_record *run)
 {
     const char *state = state_of(run);
-    fprintf(r->to, "<span class=\"state %s\">", strcmp(state, "failed") && strcmp(state, "died")
-                                                    ? strcmp(state, "finished") ? "" : "good"
-                                                    : "bad");
+    fprintf(r->to, "<span class=\"state %s\">",
+            strcmp(state, "failed") && strcmp(state, "died")
+                ? strcmp(state, "finished") ? "" : "good"
+                : "bad");
     text(r, state);
     fputs("</span>", r->to);
 }
@@ -242,9 +244,8 @@ static void write_comparison(const struct cld_report *r)
         for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) {
             double step;
             const struct cld_series *s = cld_record_series(run, columns[k].key);
-            fprintf(to, "<td>%s", cld_report_number(columns[k].best ? largest(s, &step)
-                                                                    : cld_series_last(s),
-                                                    v));
+            fprintf(to, "<td>%s",
+                    cld_report_number(columns[k].best ? largest(s, &step) : cld_series_last(s), v));
         }
         fprintf(to, "<td>%s<td>%s\n", cld_report_number(mean_rate(run), v),
                 duration(sum(cld_record_series(run, "step_ms")), w));
@@ -316,8 +317,8 @@ enum cld_status cld_report_text(const struct cld_record *runs, size_t n, char **
     *out = NULL;
     *n_bytes = 0;
     r.to = open_memstream(out, n_bytes);
-    enum cld_status s = r.to ? write_page(&r, err)
-                             : cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
+    enum cld_status s =
+        r.to ? write_page(&r, err) : cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
     bool failed = r.to && ferror(r.to);
     failed |= r.to && fclose(r.to);
     if (!s && failed)

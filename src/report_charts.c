@@ -7,9 +7,11 @@
 #include "size.h"
 #include "svg.h"
 
-/* Pixels of a chart where it is as wide as a phone; on a wide page three stand beside each other. */
+/* Pixels of a chart where it is as wide as a phone; on a wide page three stand beside each other.
+ */
 enum { chart_width = 420, chart_height = 280 };
-/* Points of a curve. A longer one is cut into so many parts, each drawn as its mean, least and most. */
+/* Points of a curve. A longer one is cut into so many parts, each drawn as its mean, least and
+ * most. */
 enum { most_points = 100 };
 /* A curve of more points shows a point only under the pointer. */
 enum { most_marks = 24 };
@@ -173,8 +175,13 @@ static void fill_series(const struct chart *c, struct cld_svg_series *to, char *
     class[0] = 0;
     for (size_t i = 0; i < c->n; i++) {
         const struct curve *v = &c->curves[i];
-        to[i] = (struct cld_svg_series){.name = v->name, .x = v->x, .y = v->y, .low = v->low,
-                                        .high = v->high, .n = v->n, .plain = v->plain,
+        to[i] = (struct cld_svg_series){.name = v->name,
+                                        .x = v->x,
+                                        .y = v->y,
+                                        .low = v->low,
+                                        .high = v->high,
+                                        .n = v->n,
+                                        .plain = v->plain,
                                         .no_marks = v->plain && !v->no_line,
                                         .no_line = v->no_line};
         if (is_quiet(v) && used < n)
@@ -191,8 +198,12 @@ static enum cld_status chart_end(struct chart *c, struct cld_error *err)
     struct cld_svg_series series[most_curves];
     char class[160];
     fill_series(c, series, class, sizeof class);
-    struct cld_svg_chart chart = {.x = c->x, .y = c->y, .series = series, .n_series = c->n,
-                                  .width = chart_width, .height = chart_height};
+    struct cld_svg_chart chart = {.x = c->x,
+                                  .y = c->y,
+                                  .series = series,
+                                  .n_series = c->n,
+                                  .width = chart_width,
+                                  .height = chart_height};
     if (isfinite(c->least)) {
         fprintf(to, "<figure>\n<figcaption><b>%s</b> %s</figcaption>\n", c->title, c->note);
         cld_svg_write_chart(&chart, class, to);
@@ -200,18 +211,20 @@ static enum cld_status chart_end(struct chart *c, struct cld_error *err)
     }
     for (size_t i = 0; i < c->n; i++)
         free_curve(&c->curves[i]);
-    return c->has_no_memory ? cld_fail(err, CLD_E_MEMORY, "", "no host memory for a chart") : CLD_OK;
+    return c->has_no_memory ? cld_fail(err, CLD_E_MEMORY, "", "no host memory for a chart")
+                            : CLD_OK;
 }
 
-/* One curve of a chart of one run; with several, it makes a chart of its own, with a curve a run. */
+/* One curve of a chart of one run; with several, it makes a chart of its own, with a curve a run.
+ */
 struct part {
     const char *key, *name;
     double scale, offset;
     const char *title, *note; /* with several runs; NULL: not compared */
 };
 
-/* A chart of one run's keys, or a chart of each key with all runs. `fit`: a log axis where values span
- * much. `from_zero`: the axis begins at 0. */
+/* A chart of one run's keys, or a chart of each key with all runs. `fit`: a log axis where values
+ * span much. `from_zero`: the axis begins at 0. */
 struct kind {
     const char *title, *note, *unit;
     bool fit, from_zero, events;
@@ -350,11 +363,12 @@ static enum cld_status draw_profile(const struct cld_report *r, struct cld_error
 {
     struct chart c;
     chart_begin(&c, r, "Acceptance along the block",
-                r->n > 1 ? "share of drafted tokens that are the target's: the last held-out "
-                           "evaluation, or the last 50 training steps where there is none"
-                         : "share of drafted tokens that are the target's: the last evaluation, the "
-                           "last 50 steps; decoding: share that is taken of those that are offered, "
-                           "all before them having been taken");
+                r->n > 1
+                    ? "share of drafted tokens that are the target's: the last held-out "
+                      "evaluation, or the last 50 training steps where there is none"
+                    : "share of drafted tokens that are the target's: the last evaluation, the "
+                      "last 50 steps; decoding: share that is taken of those that are offered, "
+                      "all before them having been taken");
     c.x.label = "position in the block";
     for (size_t i = 0; i < r->n; i++) {
         const struct cld_record *run = &r->runs[i];
@@ -454,28 +468,30 @@ static enum cld_status draw_busy(const struct cld_report *r, struct cld_error *e
 /* --- sections --------------------------------------------------------------------------------- */
 
 static const struct kind loss = {
-    "Loss", "weighted cross-entropy", NULL, .events = true, .parts = {
-        {"loss", "training", 1, 0, "Training loss", "weighted cross-entropy"},
-        {"heldout_loss", "held-out", 1, 0, "Held-out loss", "weighted cross-entropy"}}};
+    "Loss", "weighted cross-entropy", NULL, .events = true,
+    .parts = {{"loss", "training", 1, 0, "Training loss", "weighted cross-entropy"},
+              {"heldout_loss", "held-out", 1, 0, "Held-out loss", "weighted cross-entropy"}}};
 static const struct kind accepted = {
     "Accepted length",
-    "drafted tokens in a row that are the target's, on average, without its own next one; decoding: "
-    "tokens a cycle less one", NULL, .from_zero = true, .parts = {
-        {"accepted_length", "training", 1, 0, "Accepted length, training",
-         "drafted tokens in a row that are the target's, without its own next one"},
-        {"heldout_accepted_length", "held-out", 1, 0, "Accepted length, held-out",
-         "drafted tokens in a row that are the target's, without its own next one"},
-        {"decoded_tokens_per_cycle", "decoding", 1, -1, "Accepted length, decoding",
-         "tokens a cycle of drafting and verifying, less the target's own one"}}};
+    "drafted tokens in a row that are the target's, on average, without its own next one; "
+    "decoding: "
+    "tokens a cycle less one",
+    NULL, .from_zero = true,
+    .parts = {{"accepted_length", "training", 1, 0, "Accepted length, training",
+               "drafted tokens in a row that are the target's, without its own next one"},
+              {"heldout_accepted_length", "held-out", 1, 0, "Accepted length, held-out",
+               "drafted tokens in a row that are the target's, without its own next one"},
+              {"decoded_tokens_per_cycle", "decoding", 1, -1, "Accepted length, decoding",
+               "tokens a cycle of drafting and verifying, less the target's own one"}}};
 static const struct kind rate = {
-    "Learning rate", "of the step", NULL, .from_zero = true, .parts = {
-        {"learning_rate", "learning rate", 1, 0, "Learning rate", "of the step"}}};
+    "Learning rate", "of the step", NULL, .from_zero = true,
+    .parts = {{"learning_rate", "learning rate", 1, 0, "Learning rate", "of the step"}}};
 static const struct kind norm = {
-    "Gradient norm", "before clipping", NULL, .fit = true, .parts = {
-        {"grad_norm", "norm", 1, 0, "Gradient norm", "before clipping"}}};
+    "Gradient norm", "before clipping", NULL, .fit = true,
+    .parts = {{"grad_norm", "norm", 1, 0, "Gradient norm", "before clipping"}}};
 static const struct kind tokens = {
-    "Throughput", "context tokens a second", NULL, .from_zero = true, .parts = {
-        {"context_tokens_per_s", "tokens/s", 1, 0, "Throughput", "context tokens a second"}}};
+    "Throughput", "context tokens a second", NULL, .from_zero = true,
+    .parts = {{"context_tokens_per_s", "tokens/s", 1, 0, "Throughput", "context tokens a second"}}};
 static const struct kind times = {
     "Time of a step", "and what workers waited in it, on average; ms", NULL, .from_zero = true,
     .parts = {{"step_ms", "step", 1, 0, "Time of a step", "ms"},

@@ -100,7 +100,8 @@ static void write_worker(const struct cld_report *r, const json_t *device, const
     row(r, "attention", text_of(device, "attention"));
     row(r, "products", text_of(device, "gemm"));
     if (isfinite(build_ms)) {
-        snprintf(value, sizeof value, "%s: %.0f built, %.0f from the cache, %.0f of modules, %.1f s",
+        snprintf(value, sizeof value,
+                 "%s: %.0f built, %.0f from the cache, %.0f of modules, %.1f s",
                  text_of(device, "program"), number_of(device, "programs_built"),
                  number_of(device, "programs_cached"), number_of(device, "programs_of_modules"),
                  build_ms * 1e-3);
@@ -142,7 +143,8 @@ static void write_event(const struct cld_report *r, const struct cld_event *e)
     char first[32], last[32];
     fprintf(r->to, "<tr class=\"%s\"><td class=\"when\">", kind_name(e->kind));
     text(r, e->time);
-    fprintf(r->to, "<td class=\"at\">%s", isfinite(e->first) ? cld_report_number(e->first, first) : "");
+    fprintf(r->to, "<td class=\"at\">%s",
+            isfinite(e->first) ? cld_report_number(e->first, first) : "");
     if (e->last > e->first)
         fprintf(r->to, " to %s", cld_report_number(e->last, last));
     fprintf(r->to, "<td class=\"kind\">%s", kind_name(e->kind));
@@ -177,10 +179,12 @@ static void write_checkpoints(const struct cld_report *r, const struct cld_recor
 static void write_events(const struct cld_report *r, const struct cld_record *run)
 {
     size_t n = run->n_events;
-    fputs("<div class=\"wide\"><table class=\"events\">\n<tr><th>time<th>step<th>what<th>\n", r->to);
+    fputs("<div class=\"wide\"><table class=\"events\">\n<tr><th>time<th>step<th>what<th>\n",
+          r->to);
     for (size_t i = 0; i < n; i++) {
         if (n > most_events && i == most_events / 2) {
-            fprintf(r->to, "<tr><td><td><td><td class=\"what\">\xe2\x80\xa6 %zu others, see log.txt\n",
+            fprintf(r->to,
+                    "<tr><td><td><td><td class=\"what\">\xe2\x80\xa6 %zu others, see log.txt\n",
                     n - most_events);
             i += n - most_events;
         }
@@ -199,8 +203,9 @@ void cld_report_events(const struct cld_report *r)
         if (run->n_events)
             write_events(r, run);
         else
-            fputs("<p class=\"dim\">None: no checkpoint, skipped step, warning, resume or end.</p>\n",
-                  r->to);
+            fputs(
+                "<p class=\"dim\">None: no checkpoint, skipped step, warning, resume or end.</p>\n",
+                r->to);
     }
     fputs("</section>\n", r->to);
 }
@@ -281,7 +286,8 @@ static void write_configuration(const struct cld_report *r, const struct cld_rec
 {
     fputs("<details><summary>", r->to);
     text(r, r->n > 1 ? run->name : "All values");
-    fputs("</summary>\n<div class=\"wide\"><table class=\"values stacked\">\n<tr><th>key<th>value<th>from\n",
+    fputs("</summary>\n<div class=\"wide\"><table class=\"values "
+          "stacked\">\n<tr><th>key<th>value<th>from\n",
           r->to);
     for (size_t i = 0; i < run->n_config; i++) {
         const struct cld_record_key *k = &run->config[i];

@@ -8,13 +8,26 @@ static void put(const char *text, size_t n, FILE *to)
         fputs("\\&", to);
     for (; n--; text++)
         switch (*text) {
-        case '\\': fputs("\\e", to); break;
-        case '-': fputs("\\-", to); break;
-        case '\'': fputs("\\(aq", to); break;
-        case '`': fputs("\\(ga", to); break;
-        case '^': fputs("\\(ha", to); break;
-        case '~': fputs("\\(ti", to); break;
-        default: fputc(*text, to);
+        case '\\':
+            fputs("\\e", to);
+            break;
+        case '-':
+            fputs("\\-", to);
+            break;
+        case '\'':
+            fputs("\\(aq", to);
+            break;
+        case '`':
+            fputs("\\(ga", to);
+            break;
+        case '^':
+            fputs("\\(ha", to);
+            break;
+        case '~':
+            fputs("\\(ti", to);
+            break;
+        default:
+            fputc(*text, to);
         }
 }
 

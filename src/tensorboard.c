@@ -192,8 +192,8 @@ static int create(struct cld_tensorboard *t, const char *dir)
     gethostname(host, sizeof host - 1);
     for (unsigned i = 0;; i++) {
         free(t->path);
-        t->path = cld_format("%s/events.out.tfevents.%010lld.%s.%lld.%u", dir, (long long)time(NULL),
-                             host, (long long)getpid(), i);
+        t->path = cld_format("%s/events.out.tfevents.%010lld.%s.%lld.%u", dir,
+                             (long long)time(NULL), host, (long long)getpid(), i);
         if (!t->path)
             return ENOMEM;
         t->fd = open(t->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -214,7 +214,8 @@ enum cld_status cld_tensorboard_open(const char *dir, int64_t resume_step,
     if (!failed)
         failed = write_head(t, resume_step);
     if (failed) {
-        cld_fail(err, CLD_E_IO, failed == ENOSPC ? "free some space" : "or leave log.tensorboard off",
+        cld_fail(err, CLD_E_IO,
+                 failed == ENOSPC ? "free some space" : "or leave log.tensorboard off",
                  "%s: cannot write an event file: %s", dir, strerror(failed));
         cld_tensorboard_close(t);
         return err->status;

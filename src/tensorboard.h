@@ -2,11 +2,12 @@
  * with scalar summaries.
  *
  * The tag of a metric follows from its key alone, so all runs have the same: train/loss,
- * heldout/accepted_length, decoding/tokens_per_cycle, position/accuracy_1, heldout_position/accuracy_1,
- * decoding_position/taken_1, speed/step_ms. A number that is not finite is left out.
+ * heldout/accepted_length, decoding/tokens_per_cycle, position/accuracy_1,
+ * heldout_position/accuracy_1, decoding_position/taken_1, speed/step_ms. A number that is not
+ * finite is left out.
  *
- * Event files are a convenience: one that cannot be written any more is a warning, once, and the run
- * goes on. Thread: one at a time. */
+ * Event files are a convenience: one that cannot be written any more is a warning, once, and the
+ * run goes on. Thread: one at a time. */
 #ifndef CLD_TENSORBOARD_H
 #define CLD_TENSORBOARD_H
 

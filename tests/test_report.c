@@ -1,4 +1,5 @@
-/* Reports: what is read of a run's directory in whatever state it is, and what the page says of it. */
+/* Reports: what is read of a run's directory in whatever state it is, and what the page says of it.
+ */
 #include "report.h"
 
 #include <fcntl.h>
@@ -87,7 +88,8 @@ static char *whole_run(const char *below, const char *name, const char *rate)
     char *dir = cld_format("%s/%s", below, name);
     char *ini = cld_format("# The configuration\n\n[run]\ndir = \"a #1\"  # --set\n[data]\n"
                            "heldout = a&b<i>.jsonl  # x.ini:3\n[train]\nsteps = 10  # x.ini:4\n"
-                           "learning_rate = %s  # x.ini:5\nclip = 1  # default\n", rate);
+                           "learning_rate = %s  # x.ini:5\nclip = 1  # default\n",
+                           rate);
     char *step = cld_format("%s/checkpoints/step-2", dir);
     char *best = cld_format("%s/checkpoints/best", dir);
     write_text(dir, "metrics.jsonl", metrics_text);
@@ -132,8 +134,10 @@ static void everything_is_read(void **state)
     static const struct {
         enum cld_event_kind kind;
         double first, last;
-    } events[] = {{CLD_EVENT_WARNING, NAN, NAN}, {CLD_EVENT_CHECKPOINT, 2, 2},
-                  {CLD_EVENT_SKIPPED, 3, 4},     {CLD_EVENT_RESUMED, 2, 2},
+    } events[] = {{CLD_EVENT_WARNING, NAN, NAN},
+                  {CLD_EVENT_CHECKPOINT, 2, 2},
+                  {CLD_EVENT_SKIPPED, 3, 4},
+                  {CLD_EVENT_RESUMED, 2, 2},
                   {CLD_EVENT_ENDED, 3, 3}};
     assert_int_equal(r.n_events, sizeof events / sizeof *events);
     for (size_t i = 0; i < r.n_events; i++) {
@@ -163,7 +167,7 @@ static void a_page_is_one_file_and_escapes(void **state)
     HAS(page, "skipped \xc3\x97 2");
     HAS(page, "the best is step 2");
     HAS(page, "<title>held-out: 2, 3.5</title>");
-    static const char *const not_there[] = {"<script", "<b>disk", "run<1>", "<i>.json", "/f<x>",
+    static const char *const not_there[] = {"<script", "<b>disk", "run<1>",  "<i>.json", "/f<x>",
                                             "src=",    "url(",    "@import", "differ in"};
     for (size_t i = 0; i < sizeof not_there / sizeof *not_there; i++)
         if (strstr(page, not_there[i]))
@@ -247,7 +251,8 @@ static void nothing_but_gaps(void **state)
 {
     static const char *const texts[] = {"", "{\"step\": 1, \"loss\": null, \"grad_norm\": null}\n",
                                         "{\"step\": 7, \"loss\": 1e300}\n", "{\"step\": 1, \"lo"};
-    static const bool has_steps[] = {false, true, true, false}, draws[] = {false, false, true, false};
+    static const bool has_steps[] = {false, true, true, false},
+                      draws[] = {false, false, true, false};
     char *dir = cld_format("%s/run", (char *)*state);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct cld_record r;

@@ -1,4 +1,5 @@
-/* Event files, read by a decoder of the test's own: TFRecord, CRC-32C by tables, protocol buffers. */
+/* Event files, read by a decoder of the test's own: TFRecord, CRC-32C by tables, protocol buffers.
+ */
 #include "tensorboard.h"
 
 #include <math.h>
@@ -109,7 +110,8 @@ static struct reader take_record(struct reader *r)
     struct reader event = {r->at, r->at + n};
     r->at += n;
     own = crc32c(event.at, n);
-    assert_int_equal((uint32_t)take_little(r, 4), (uint32_t)((own >> 15 | own << 17) + 0xa282ead8u));
+    assert_int_equal((uint32_t)take_little(r, 4),
+                     (uint32_t)((own >> 15 | own << 17) + 0xa282ead8u));
     return event;
 }
 
@@ -137,13 +139,16 @@ static void read_value(struct reader r, struct event *e)
     assert_true(e->n < MOST);
     while (r.at < r.end)
         switch (take_varint(&r)) {
-        case 1 << 3 | 2: copy(e->tag[e->n], sizeof e->tag[0], take_bytes(&r)); break;
+        case 1 << 3 | 2:
+            copy(e->tag[e->n], sizeof e->tag[0], take_bytes(&r));
+            break;
         case 2 << 3 | 5: {
             uint32_t bits = (uint32_t)take_little(&r, 4);
             memcpy(&e->value[e->n], &bits, 4);
             break;
         }
-        default: fail_msg("an unknown field of a value");
+        default:
+            fail_msg("an unknown field of a value");
         }
     e->n++;
 }
@@ -158,8 +163,12 @@ static void read_event(struct reader r, struct event *e)
             memcpy(&e->wall_time, &bits, 8);
             break;
         }
-        case 2 << 3 | 0: e->step = (int64_t)take_varint(&r); break;
-        case 3 << 3 | 2: copy(e->version, sizeof e->version, take_bytes(&r)); break;
+        case 2 << 3 | 0:
+            e->step = (int64_t)take_varint(&r);
+            break;
+        case 3 << 3 | 2:
+            copy(e->version, sizeof e->version, take_bytes(&r));
+            break;
         case 5 << 3 | 2: {
             struct reader summary = take_bytes(&r);
             while (summary.at < summary.end) {
@@ -174,7 +183,8 @@ static void read_event(struct reader r, struct event *e)
             e->starts = take_varint(&session) == 1;
             break;
         }
-        default: fail_msg("an unknown field of an event");
+        default:
+            fail_msg("an unknown field of an event");
         }
 }
 
