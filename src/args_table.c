@@ -1,5 +1,7 @@
 #include "args_table.h"
 
+#include "report.h"
+
 #define NAMES (const char *const[])
 #define ANY   (size_t)-1
 
@@ -136,7 +138,7 @@ const struct cld_command cld_commands[] = {
                         "The run's state and step, and what each worker does, its memory and how busy "
                         "it is. Works while the run lives and after it ended, and says which.",
                         {&watch}},
-    [CLD_CMD_REPORT] = {"report", "RUN_DIR...", 1, ANY, "draw pictures of a run, or of several",
+    [CLD_CMD_REPORT] = {"report", "RUN_DIR...", 1, CLD_REPORT_MOST_RUNS, "draw pictures of a run, or of several",
                         "Writes one HTML file that needs nothing else and prints its path: curves, "
                         "workers, events and the configuration. Several runs are drawn over each other, "
                         "with what their configurations differ in. Works while a run lives and after "

@@ -39,6 +39,30 @@ const char *cld_report_number(double v, char to[32])
     return to;
 }
 
+const char *cld_report_name(const struct cld_report *r, size_t i, char to[CLD_REPORT_NAME_BYTES])
+{
+    const char *name = r->runs[i].name;
+    for (size_t k = 0; k < r->n; k++)
+        if (k != i && !strcmp(r->runs[k].name, r->runs[i].name))
+            name = r->runs[i].dir;
+    size_t n = strlen(name), most = CLD_REPORT_NAME_BYTES - 4;
+    if (n > most) {
+        name += n - most;
+        while ((*name & 0xc0) == 0x80) /* not in the middle of a character */
+            name++;
+        snprintf(to, CLD_REPORT_NAME_BYTES, "\xe2\x80\xa6%s", name);
+    } else {
+        snprintf(to, CLD_REPORT_NAME_BYTES, "%s", name);
+    }
+    return to;
+}
+
+void cld_report_write_name(const struct cld_report *r, size_t i)
+{
+    char name[CLD_REPORT_NAME_BYTES];
+    text(r, cld_report_name(r, i, name));
+}
+
 void cld_report_swatch(const struct cld_report *r, size_t i)
 {
     if (r->n > 1)
@@ -124,7 +148,7 @@ static void write_head(const struct cld_report *r)
           to);
     for (size_t i = 0; i < r->n && i < 4; i++) {
         fputs(i ? ", " : "", to);
-        text(r, r->runs[i].name);
+        cld_report_write_name(r, i);
     }
     fputs(" \xc2\xb7 cldraft report</title>\n<style>\n", to);
     cld_svg_write_style(to);
@@ -150,7 +174,7 @@ static void write_title(const struct cld_report *r)
           to);
     for (size_t i = 0; i < r->n; i++) {
         fputs(i ? " <small>and</small> " : "", to);
-        text(r, r->runs[i].name);
+        cld_report_write_name(r, i);
     }
     fprintf(to, "</h1>\n<p class=\"dim\">Written %s by cldraft " CLD_VERSION ".</p>\n</header>\n",
             when);
@@ -265,7 +289,7 @@ static void write_notes(const struct cld_report *r)
         for (size_t k = 0; k < r->runs[i].n_notes; k++) {
             fputs("<li>", r->to);
             if (r->n > 1) {
-                text(r, r->runs[i].name);
+                cld_report_write_name(r, i);
                 fputs(": ", r->to);
             }
             text(r, r->runs[i].notes[k]);

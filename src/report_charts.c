@@ -15,7 +15,7 @@ enum { chart_width = 420, chart_height = 280 };
 enum { most_points = 100 };
 /* A curve of more points shows a point only under the pointer. */
 enum { most_marks = 24 };
-enum { most_curves = 32, most_positions = 8 };
+enum { most_curves = CLD_REPORT_MOST_RUNS, most_positions = 8 };
 
 struct curve {
     char name[80];
@@ -72,6 +72,13 @@ static struct curve *new_curve(struct chart *c, const char *name, size_t n, bool
     }
     c->n++;
     return v;
+}
+
+/* A run without this series must not give its colour to the next one. */
+static void keep_colours(struct chart *c, size_t n)
+{
+    while (c->n < n && c->n < most_curves)
+        c->curves[c->n++] = (struct curve){.n = 0};
 }
 
 static void note_range(struct chart *c, double y)
@@ -175,7 +182,7 @@ static void fill_series(const struct chart *c, struct cld_svg_series *to, char *
     class[0] = 0;
     for (size_t i = 0; i < c->n; i++) {
         const struct curve *v = &c->curves[i];
-        to[i] = (struct cld_svg_series){.name = v->name,
+        to[i] = (struct cld_svg_series){.name = v->n ? v->name : NULL,
                                         .x = v->x,
                                         .y = v->y,
                                         .low = v->low,
@@ -196,7 +203,7 @@ static enum cld_status chart_end(struct chart *c, struct cld_error *err)
 {
     FILE *to = c->r->to;
     struct cld_svg_series series[most_curves];
-    char class[160];
+    char class[256];
     fill_series(c, series, class, sizeof class);
     struct cld_svg_chart chart = {.x = c->x,
                                   .y = c->y,
@@ -260,14 +267,17 @@ static enum cld_status draw_compared(const struct cld_report *r, const struct ki
                                      struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
+    char name[CLD_REPORT_NAME_BYTES];
     for (const struct part *p = k->parts; p->key && !s; p++) {
         struct chart c;
         if (!p->title)
             continue;
         chart_begin(&c, r, p->title, p->note);
-        for (size_t i = 0; i < r->n; i++)
-            add_curve(&c, r->runs[i].name, cld_record_series(&r->runs[i], p->key), p->scale,
-                      p->offset);
+        for (size_t i = 0; i < r->n; i++) {
+            add_curve(&c, cld_report_name(r, i, name), cld_record_series(&r->runs[i], p->key),
+                      p->scale, p->offset);
+            keep_colours(&c, i + 1);
+        }
         finish_axis(&c, k);
         s = chart_end(&c, err);
     }
@@ -362,6 +372,7 @@ static void add_profile(struct chart *c, const struct cld_record *run, const cha
 static enum cld_status draw_profile(const struct cld_report *r, struct cld_error *err)
 {
     struct chart c;
+    char name[CLD_REPORT_NAME_BYTES];
     chart_begin(&c, r, "Acceptance along the block",
                 r->n > 1
                     ? "share of drafted tokens that are the target's: the last held-out "
@@ -374,7 +385,9 @@ static enum cld_status draw_profile(const struct cld_report *r, struct cld_error
         const struct cld_record *run = &r->runs[i];
         bool heldout = n_positions(run, "heldout_accuracy_") > 0;
         if (r->n > 1) {
-            add_profile(&c, run, heldout ? "heldout_accuracy_" : "accuracy_", heldout, run->name);
+            add_profile(&c, run, heldout ? "heldout_accuracy_" : "accuracy_", heldout,
+                        cld_report_name(r, i, name));
+            keep_colours(&c, i + 1);
         } else {
             add_profile(&c, run, "accuracy_", false, "training");
             add_profile(&c, run, "heldout_accuracy_", true, "held-out");
@@ -442,6 +455,7 @@ static enum cld_status draw_busy(const struct cld_report *r, struct cld_error *e
 {
     enum cld_status s = CLD_OK;
     struct chart c;
+    char name[CLD_REPORT_NAME_BYTES];
     chart_begin(&c, r, r->n > 1 ? "Drafters busy" : "Busy share",
                 r->n > 1 ? "part of a step in which drafters had not to wait, %"
                          : "part of a step in which workers had not to wait, mean over a side's; "
@@ -450,7 +464,8 @@ static enum cld_status draw_busy(const struct cld_report *r, struct cld_error *e
         const struct cld_record *run = &r->runs[i];
         bool ring = cld_record_series(run, "wait_slot_ms") != NULL;
         if (r->n > 1) {
-            s = add_busy(&c, run, drafter_waits, run->name, err);
+            s = add_busy(&c, run, drafter_waits, cld_report_name(r, i, name), err);
+            keep_colours(&c, i + 1);
             continue;
         }
         if (ring)

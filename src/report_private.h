@@ -28,6 +28,11 @@ extern const char cld_report_style[];
 
 /* A short square in the colour that run i has in charts; nothing where there is one run. */
 void cld_report_swatch(const struct cld_report *r, size_t i);
+/* What run i is called: its directory's last component, or all of it where another run has that,
+ * too; of a long one the end. Returns `to`. */
+enum { CLD_REPORT_NAME_BYTES = 48 };
+const char *cld_report_name(const struct cld_report *r, size_t i, char to[CLD_REPORT_NAME_BYTES]);
+void cld_report_write_name(const struct cld_report *r, size_t i);
 /* The figures of a number for people: 22,505, 0.8311, 1.2e-07; "-" where there is none. */
 const char *cld_report_number(double v, char to[32]);
 

@@ -20,7 +20,7 @@ static void heading(const struct cld_report *r, size_t i)
         return;
     fputs("<h3>", r->to);
     cld_report_swatch(r, i);
-    text(r, r->runs[i].name);
+    cld_report_write_name(r, i);
     fputs("</h3>\n", r->to);
 }
 
@@ -272,7 +272,7 @@ void cld_report_differences(const struct cld_report *r)
                 for (size_t run = 0; run < r->n; run++) {
                     fputs("<th>", r->to);
                     cld_report_swatch(r, run);
-                    text(r, r->runs[run].name);
+                    cld_report_write_name(r, run);
                 }
                 fputs("\n", r->to);
             }
@@ -282,10 +282,14 @@ void cld_report_differences(const struct cld_report *r)
     fputs("</section>\n", r->to);
 }
 
-static void write_configuration(const struct cld_report *r, const struct cld_record *run)
+static void write_configuration(const struct cld_report *r, size_t at)
 {
+    const struct cld_record *run = &r->runs[at];
     fputs("<details><summary>", r->to);
-    text(r, r->n > 1 ? run->name : "All values");
+    if (r->n > 1)
+        cld_report_write_name(r, at);
+    else
+        text(r, "All values");
     fputs("</summary>\n<div class=\"wide\"><table class=\"values "
           "stacked\">\n<tr><th>key<th>value<th>from\n",
           r->to);
@@ -309,7 +313,7 @@ void cld_report_configuration(const struct cld_report *r)
     fputs("<section>\n<h2>Configuration</h2>\n", r->to);
     for (size_t i = 0; i < r->n; i++)
         if (r->runs[i].n_config)
-            write_configuration(r, &r->runs[i]);
+            write_configuration(r, i);
         else
             fputs("<p class=\"dim\">Not known.</p>\n", r->to);
     fputs("</section>\n", r->to);

@@ -53,7 +53,7 @@ fi
 missing=$(for command in $("$cldraft" help commands | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p'); do
     "$cldraft" "$command" --help | grep -oE '^ +(-., )?--[a-z-]+' | grep -oE -- '--[a-z-]+' |
         while read -r option; do
-            grep -qE "^    $command:-\*\) .* $option[ \"]" "$scratch/cldraft.bash" ||
+            grep -qE "^    $command:-\*\) .* ${option}[ \"]" "$scratch/cldraft.bash" ||
                 echo "$command $option"
         done
 done)

@@ -302,6 +302,31 @@ static void several_runs_are_compared(void **state)
     free(page);
     page = page_of((struct cld_record[]){r[0], r[0]}, 2);
     HAS(page, "In nothing.");
+    HAS(page, "/one</h3>"); /* the same name twice: the whole directory */
+    free(page);
+    cld_record_free(&r[0]);
+    cld_record_free(&r[1]);
+    free(one);
+    free(two);
+}
+
+/* A run keeps its colour in charts which the run before it is not in. */
+static void colours_stay(void **state)
+{
+    char *one = cld_format("%s/one", (char *)*state), *two = whole_run(*state, "two", "0.002");
+    struct cld_record r[2];
+    write_text(one, "metrics.jsonl", "{\"step\": 1, \"loss\": 4}\n");
+    OK(cld_record_read(one, &r[0], &err));
+    OK(cld_record_read(two, &r[1], &err));
+    char *page = page_of(r, 2);
+    const char *chart = strstr(page, "<b>Held-out loss</b>");
+    assert_non_null(chart);
+    const char *mark = strstr(chart, "<title>two: 2, 3.5</title>");
+    assert_non_null(mark);
+    char *before = strndup(chart, (size_t)(mark - chart));
+    assert_int_equal(count(before, "<g class=\"s1\">"), 2); /* in the legend, and its line */
+    assert_null(strstr(before, ">one<"));
+    free(before);
     free(page);
     cld_record_free(&r[0]);
     cld_record_free(&r[1]);
@@ -345,6 +370,7 @@ int main(void)
         IN_A_DIR(nothing_but_gaps),
         IN_A_DIR(no_run),
         IN_A_DIR(several_runs_are_compared),
+        IN_A_DIR(colours_stay),
         IN_A_DIR(long_runs_are_thinned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
