@@ -12,7 +12,7 @@
 #include "size.h"
 #include "svg.h"
 
-enum { max_series = 64, max_charts = 2 * CLD_N_BENCH_WHAT, max_dims = 24 };
+enum { max_series = 24, max_charts = 2 * CLD_N_BENCH_WHAT, max_dims = 24 };
 
 /* --- the x axis ------------------------------------------------------------------------------- */
 
@@ -131,6 +131,8 @@ struct apart {
     bool storage, variant;
     const char *dims[max_dims]; /* of shapes */
     size_t n_dims;
+    const char *swept[max_dims]; /* keys, without those that x or a value of theirs settles */
+    size_t n_swept;
 };
 
 static bool differ(const json_t *a, const json_t *b, const char *key)
@@ -152,17 +154,35 @@ static void add_dim(struct apart *a, const char *key)
         a->dims[a->n_dims++] = key;
 }
 
+/* Whether each value of a swept key comes with one x alone, as of a key that is zipped with x: then a
+ * line of its own for each value would be a point. */
+static bool settles_x(const json_t *records, const struct along *x, const char *key)
+{
+    size_t n = json_array_size(records);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < i; k++) {
+            const json_t *p = json_array_get(records, i), *q = json_array_get(records, k);
+            if (x_of(x, p) != x_of(x, q) &&
+                json_equal(value_at(p, "swept", key), value_at(q, "swept", key)))
+                return false;
+        }
+    return true;
+}
+
 /* Records of the same name and swept values, so of the same x, are different lines: by storage, by a
  * dimension of their shapes, or by their kernels where nothing else differs. */
 static void find_apart(const json_t *records, const struct along *x, struct apart *a)
 {
     size_t n = json_array_size(records);
+    json_t *swept = json_object_get(json_array_get(records, 0), "swept");
     *a = (struct apart){0};
+    for (void *at = json_object_iter(swept); at; at = json_object_iter_next(swept, at))
+        if (a->n_swept < max_dims && !settles_x(records, x, json_object_iter_key(at)))
+            a->swept[a->n_swept++] = json_object_iter_key(at);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < i; k++) {
             const json_t *p = json_array_get(records, i), *q = json_array_get(records, k);
-            if (differ(p, q, "what") || differ(p, q, "name") || !same_swept(p, q) ||
-                x_of(x, p) != x_of(x, q))
+            if (differ(p, q, "name") || !same_swept(p, q) || x_of(x, p) != x_of(x, q))
                 continue;
             json_t *shape = json_object_get(p, "shape");
             bool any = differ(p, q, "storage");
@@ -179,8 +199,7 @@ static void find_apart(const json_t *records, const struct along *x, struct apar
 }
 
 /* Names the line that a record belongs to: "forward, bf16, window=0, train.anchors=64". */
-static const char *line_name(const json_t *record, const struct along *x, const struct apart *a,
-                             char *to, size_t n_bytes)
+static const char *line_name(const json_t *record, const struct apart *a, char *to, size_t n_bytes)
 {
     char text[512];
     size_t at = (size_t)snprintf(to, n_bytes, "%s", cld_bench_string(record, "name"));
@@ -192,18 +211,14 @@ static const char *line_name(const json_t *record, const struct along *x, const 
             at += (size_t)snprintf(to + at, n_bytes - at, ", %s=%.0f", a->dims[i],
                                    json_number_value(v));
     }
-    json_t *others = json_copy(json_object_get(record, "swept"));
-    if (!strcmp(x->group, "swept"))
-        json_object_del(others, x->key);
-    for (void *i = json_object_iter(others); i && at < n_bytes;
-         i = json_object_iter_next(others, i)) {
-        const char *key = json_object_iter_key(i), *dot = strchr(key, '.');
-        json_t *one = json_pack("{s:O}", dot ? dot + 1 : key, json_object_iter_value(i));
+    for (size_t i = 0; i < a->n_swept && at < n_bytes; i++) {
+        const char *dot = strchr(a->swept[i], '.');
+        json_t *one = json_object(), *v = json_deep_copy(value_at(record, "swept", a->swept[i]));
+        json_object_set_new(one, dot ? dot + 1 : a->swept[i], v);
         at += (size_t)snprintf(to + at, n_bytes - at, ", %s",
                                cld_bench_pairs_text(one, text, sizeof text));
         json_decref(one);
     }
-    json_decref(others);
     if (a->variant && at < n_bytes)
         snprintf(to + at, n_bytes - at, ", %s", cld_bench_string(record, "variant"));
     return to;
@@ -265,10 +280,9 @@ static void sort_points(double *x, double *y, double *low, double *high, size_t 
             }
 }
 
-/* Fills the series of one kind, one after the other, each with its part of p->numbers. */
-static enum cld_status fill(struct panel *p, const json_t *records, const char *what,
-                            const struct figure *f, const struct along *x, const struct apart *a,
-                            struct cld_error *err)
+/* Fills the series of one kind's records, one after the other, each with its part of p->numbers. */
+static enum cld_status fill(struct panel *p, const json_t *records, const struct figure *f,
+                            const struct along *x, const struct apart *a, struct cld_error *err)
 {
     size_t n = json_array_size(records), at = 0;
     char name[160];
@@ -277,17 +291,16 @@ static enum cld_status fill(struct panel *p, const json_t *records, const char *
     if (!p->numbers || !p->all_y)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory to draw %zu records", n);
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(cld_bench_string(json_array_get(records, i), "what"), what) &&
-            cld_bench_number(json_array_get(records, i), f->key) > 0)
-            p->n_left_out += series_named(p, line_name(json_array_get(records, i), x, a, name,
+        if (cld_bench_number(json_array_get(records, i), f->key) > 0)
+            p->n_left_out += series_named(p, line_name(json_array_get(records, i), a, name,
                                                        sizeof name)) == max_series;
     for (size_t k = 0; k < p->chart.n_series; k++) {
         double *xs = p->numbers + at, *ys = xs + n, *low = ys + n, *high = low + n;
         size_t m = 0;
         for (size_t i = 0; i < n; i++) {
             const json_t *r = json_array_get(records, i);
-            if (strcmp(cld_bench_string(r, "what"), what) || cld_bench_number(r, f->key) <= 0 ||
-                strcmp(line_name(r, x, a, name, sizeof name), p->names[k]))
+            if (cld_bench_number(r, f->key) <= 0 ||
+                strcmp(line_name(r, a, name, sizeof name), p->names[k]))
                 continue;
             xs[m] = x_of(x, r);
             put_point(f, r, &ys[m], &low[m], &high[m]);
@@ -329,20 +342,17 @@ static void set_axes(struct panel *p, const struct figure *f, const struct along
 static const struct figure time_figure = {"median_ms", "median time (ms); bars from least to most", 1,
                                           false};
 
-/* The rate that says most about a kind, if its records have one. */
-static const struct figure *rate_of(const json_t *records, const char *what)
+/* The rate that says most about records of a kind, if they have one. */
+static const struct figure *rate_of(const json_t *records)
 {
     static const struct figure rates[] = {
         {"context_tokens_per_s", "tokens of context a second", 1, true},
         {"gflops", "GFLOP/s", 1, true},
         {"gb_per_s", "GB/s", 1, true}};
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
-        for (size_t k = 0; k < json_array_size(records); k++) {
-            const json_t *r = json_array_get(records, k);
-            if (!strcmp(cld_bench_string(r, "what"), what) &&
-                cld_bench_number(r, rates[i].key) > 0)
+        for (size_t k = 0; k < json_array_size(records); k++)
+            if (cld_bench_number(json_array_get(records, k), rates[i].key) > 0)
                 return &rates[i];
-        }
     return NULL;
 }
 
@@ -355,25 +365,26 @@ static size_t height_of(const struct panel *p)
     return 360 + 18 * (n_letters / 95 + 1);
 }
 
-static void set_title(struct panel *p, const json_t *records, const char *what, const char *more)
+static void set_title(struct panel *p, const json_t *records, const char *what)
 {
     const json_t *r = json_array_get(records, 0);
-    snprintf(p->title, sizeof p->title, "%s%s: %.60s, driver %.30s", what, more,
+    snprintf(p->title, sizeof p->title, "%s: %.60s, driver %.30s", what,
              cld_bench_string(r, "device"), cld_bench_string(r, "driver"));
     p->chart.title = p->title;
     p->chart.series = p->series;
 }
 
-static enum cld_status add_panel(const json_t *records, const char *what, const struct figure *f,
+static enum cld_status add_panel(const json_t *records, const struct figure *f,
                                  const struct along *x, const struct apart *a, struct panel *p,
                                  struct cld_error *err)
 {
-    enum cld_status s = fill(p, records, what, f, x, a, err);
+    const char *what = cld_bench_string(json_array_get(records, 0), "what");
+    enum cld_status s = fill(p, records, f, x, a, err);
     if (s)
         return s;
     if (p->n_left_out)
         cld_warn("%s: only the first %d lines are drawn", what, max_series);
-    set_title(p, records, what, "");
+    set_title(p, records, what);
     /* Series lie one behind the other. */
     set_axes(p, f, x, p->numbers, p->n_all_y);
     p->chart.height = height_of(p);
@@ -389,47 +400,55 @@ static void free_panels(struct panel *p, size_t n)
     free(p);
 }
 
-static bool is_named(const json_t *record, const char *what)
+/* The panels of one kind: of its time, and of its rate where there is one. */
+static enum cld_status add_kind(const json_t *records, const char *wanted, struct along *x,
+                                struct panel *panels, size_t *n, struct cld_error *err)
 {
-    return !strcmp(cld_bench_string(record, "what"), what);
+    struct apart a;
+    const struct figure *rate = rate_of(records);
+    enum cld_status s = choose_x(records, wanted, x, err);
+    if (s)
+        return s;
+    find_apart(records, x, &a);
+    s = add_panel(records, &time_figure, x, &a, &panels[(*n)++], err);
+    return s || !rate ? s : add_panel(records, rate, x, &a, &panels[(*n)++], err);
+}
+
+/* Records of one kind, borrowed from `records`, in a new array. */
+static json_t *of_kind(const json_t *records, const char *what)
+{
+    json_t *some = json_array();
+    for (size_t i = 0; i < json_array_size(records); i++)
+        if (!strcmp(cld_bench_string(json_array_get(records, i), "what"), what))
+            json_array_append(some, json_array_get(records, i));
+    return some;
 }
 
 static enum cld_status draw_sweep(const json_t *records, const char *wanted, const char *path,
                                   struct cld_error *err)
 {
-    struct along x = {0};
-    struct apart a;
+    struct along x[CLD_N_BENCH_WHAT] = {{0}};
     struct cld_svg_chart charts[max_charts];
     struct panel *panels = calloc(max_charts, sizeof *panels);
     size_t n = 0;
     enum cld_status s = CLD_OK;
-    if (!panels) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory to draw");
-        goto done;
-    }
-    if ((s = choose_x(records, wanted, &x, err)))
-        goto done;
-    find_apart(records, &x, &a);
+    if (!panels)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory to draw");
     for (int what = 0; what < CLD_N_BENCH_WHAT && !s; what++) {
-        const char *name = cld_bench_what_name((enum cld_bench_what)what);
-        bool any = false;
-        for (size_t i = 0; i < json_array_size(records) && !any; i++)
-            any = is_named(json_array_get(records, i), name);
-        const struct figure *rate = rate_of(records, name);
-        if (any)
-            s = add_panel(records, name, &time_figure, &x, &a, &panels[n++], err);
-        if (any && rate && !s)
-            s = add_panel(records, name, rate, &x, &a, &panels[n++], err);
-        /* Both of a kind stand in one row, or beside the next kind's. */
+        json_t *some = of_kind(records, cld_bench_what_name((enum cld_bench_what)what));
+        if (json_array_size(some))
+            s = add_kind(some, wanted, &x[what], panels, &n, err);
+        json_decref(some); /* the records stay with the caller, and names point into them */
     }
     for (size_t i = 0; i < n; i++)
         charts[i] = panels[i].chart;
     if (!s)
         s = cld_svg_save(path, charts, n, n > 1 ? 2 : 1, err);
-done:
-    free(x.texts);
-    free(x.places);
-    free_panels(panels, panels ? max_charts : 0);
+    for (size_t i = 0; i < CLD_N_BENCH_WHAT; i++) {
+        free(x[i].texts);
+        free(x[i].places);
+    }
+    free_panels(panels, max_charts);
     return s;
 }
 
@@ -517,7 +536,7 @@ static enum cld_status draw_roofline(const json_t *records, const char *path,
                      hi, roof[bf16][0], roof[bf16][1]);
             break;
         }
-    set_title(p, records, "Roofline", "");
+    set_title(p, records, "Roofline");
     p->chart.x.label = "operations a byte that must move (FLOP/byte)";
     p->chart.y.label = "GFLOP/s";
     p->chart.x.scale = p->chart.y.scale = CLD_SVG_LOG10;

@@ -237,13 +237,14 @@ struct drawing {
 
 static void series_class(const struct drawing *d, size_t i, FILE *to)
 {
-    size_t colour = 0;
+    bool plain = d->c->series[i].plain;
+    size_t before = 0; /* of its sort */
     for (size_t k = 0; k < i; k++)
-        colour += !d->c->series[k].plain;
-    if (d->c->series[i].plain)
-        fputs("ref", to);
+        before += d->c->series[k].plain == plain;
+    if (plain)
+        fprintf(to, "ref%s", before ? " again" : "");
     else
-        fprintf(to, "s%zu%s", colour % n_colours, colour >= n_colours ? " again" : "");
+        fprintf(to, "s%zu%s", before % n_colours, before >= n_colours ? " again" : "");
 }
 
 /* A mark of series i, open: the shape differs, too, for who cannot tell the colours apart. */
@@ -512,6 +513,7 @@ void cld_svg_write_style(FILE *to)
           ".cld-chart .bar{stroke-width:1.5;opacity:.55}\n"
           ".cld-chart .again .line{stroke-dasharray:6 4}\n"
           ".cld-chart .ref .line{stroke:#5d6168;stroke-width:1.5;stroke-dasharray:3 4}\n"
+          ".cld-chart .ref.again .line{stroke-dasharray:9 4}\n"
           ".cld-chart .ref .mark{fill:#5d6168}\n.cld-chart .ref .bar{stroke:#5d6168}\n",
           to);
     for (int dark = 0; dark < 2; dark++) {
