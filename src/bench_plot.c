@@ -131,7 +131,7 @@ struct apart {
     bool storage, variant;
     const char *dims[max_dims]; /* of shapes */
     size_t n_dims;
-    const char *swept[max_dims]; /* keys, without those that x or a value of theirs settles */
+    const char *swept[max_dims]; /* keys that vary, without those that come with one x alone */
     size_t n_swept;
 };
 
@@ -169,6 +169,15 @@ static bool settles_x(const json_t *records, const struct along *x, const char *
     return true;
 }
 
+static bool varies(const json_t *records, const char *key)
+{
+    const json_t *first = value_at(json_array_get(records, 0), "swept", key);
+    for (size_t i = 1; i < json_array_size(records); i++)
+        if (!json_equal(first, value_at(json_array_get(records, i), "swept", key)))
+            return true;
+    return false;
+}
+
 /* Records of the same name and swept values, so of the same x, are different lines: by storage, by a
  * dimension of their shapes, or by their kernels where nothing else differs. */
 static void find_apart(const json_t *records, const struct along *x, struct apart *a)
@@ -176,9 +185,11 @@ static void find_apart(const json_t *records, const struct along *x, struct apar
     size_t n = json_array_size(records);
     json_t *swept = json_object_get(json_array_get(records, 0), "swept");
     *a = (struct apart){0};
-    for (void *at = json_object_iter(swept); at; at = json_object_iter_next(swept, at))
-        if (a->n_swept < max_dims && !settles_x(records, x, json_object_iter_key(at)))
-            a->swept[a->n_swept++] = json_object_iter_key(at);
+    for (void *at = json_object_iter(swept); at; at = json_object_iter_next(swept, at)) {
+        const char *key = json_object_iter_key(at);
+        if (a->n_swept < max_dims && varies(records, key) && !settles_x(records, x, key))
+            a->swept[a->n_swept++] = key;
+    }
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < i; k++) {
             const json_t *p = json_array_get(records, i), *q = json_array_get(records, k);
