@@ -11,6 +11,7 @@
 #include "bench_record.h"
 #include "bench_roof.h"
 #include "clock.h"
+#include "crew.h"
 #include "log.h"
 #include "sweep.h"
 
@@ -101,7 +102,8 @@ static enum cld_status put_failed(struct site *p, const char *what, const struct
 
 static bool same_device(const struct cld_device_info *a, const struct cld_device_info *b)
 {
-    return a->index == b->index && a->part == b->part && a->n_parts == b->n_parts;
+    return a->index == b->index && a->part == b->part && a->n_parts == b->n_parts &&
+           a->class == b->class;
 }
 
 /* A roof that cannot be measured is none; only a signal ends the run. */
@@ -163,7 +165,6 @@ static enum cld_status open_site(struct site *p, struct session *t, const struct
                                  size_t at, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    const char *device = t->o->device;
     memset(p, 0, sizeof *p);
     p->session = t;
     cld_sweep_text(&t->sweep, at, p->text, sizeof p->text);
@@ -174,8 +175,7 @@ static enum cld_status open_site(struct site *p, struct session *t, const struct
         (s = cld_config_given_text(&p->cfg, &p->options, err)))
         return s;
     if (!(s = cld_config_check(&p->cfg, CLD_CONFIG_BENCH, err)))
-        s = cld_devices_pick(t->devices, device ? device : cld_setup_device(&p->cfg), &p->device,
-                             err);
+        s = cld_crew_pick(t->devices, &p->cfg, t->o->device, &p->device, err);
     if (s && !is_of_point(s))
         return s;
     if (s) {
@@ -326,8 +326,7 @@ static enum cld_status open_session(struct session *t, const struct cld_config *
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for records");
     if ((!t->sweeping && (s = cld_config_check(cfg, CLD_CONFIG_BENCH, err))) ||
         (s = cld_sweep_open(cfg, &t->sweep, err)) || (s = cld_devices_open(&t->devices, err)) ||
-        (s = cld_devices_pick(t->devices, o->device ? o->device : cld_setup_device(cfg),
-                              &t->roof.device, err)) ||
+        (s = cld_crew_pick(t->devices, cfg, o->device, &t->roof.device, err)) ||
         (o->compare && (s = cld_bench_baseline_open(o->compare, &t->baseline, err))))
         return s;
     return o->out ? cld_bench_journal_open(o->out, &t->journal, err) : CLD_OK;

@@ -18,6 +18,7 @@
 #include <stdio.h>
 
 #include "attention_backend.h"
+#include "device.h"
 #include "dtype.h"
 #include "error.h"
 #include "log.h"
@@ -167,6 +168,7 @@ struct cld_config {
     } devices;
     struct {
         enum cld_program_source program;
+        enum cld_family kernels;
         enum cld_dtype precision; /* CLD_F32 or CLD_BF16: storage of weights and activations */
         char *cache_dir; /* NULL: the user's cache directory; "off": none (cache.h) */
         char *modules;   /* directory of SPIR-V modules; NULL: that of the build (modules.h) */
