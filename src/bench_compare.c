@@ -17,10 +17,21 @@ static const char *const mark_names[] = {"same", "faster", "slower", "unsure", "
 struct cld_bench_baseline {
     char *path;
     json_t *records;
-    bool *used; /* [n] compared with a record of this run */
+    bool *used;        /* [n] compared with a record of this run */
+    char **identities; /* [n] (cld_bench_identity) */
     size_t n, counts[n_marks];
     bool told_device;
 };
+
+static bool identify(struct cld_bench_baseline *b)
+{
+    char text[1024];
+    for (size_t i = 0; i < b->n; i++)
+        if (!(b->identities[i] = strdup(cld_bench_identity(json_array_get(b->records, i), text,
+                                                           sizeof text))))
+            return false;
+    return true;
+}
 
 enum cld_status cld_bench_baseline_open(const char *path, struct cld_bench_baseline **out,
                                         struct cld_error *err)
@@ -35,7 +46,9 @@ enum cld_status cld_bench_baseline_open(const char *path, struct cld_bench_basel
     if ((s = cld_bench_read(path, &b->records, err)))
         goto done;
     b->n = json_array_size(b->records);
-    if (!(b->used = calloc(cld_max(1, b->n), sizeof *b->used)))
+    b->used = calloc(cld_max(1, b->n), sizeof *b->used);
+    b->identities = calloc(cld_max(1, b->n), sizeof *b->identities);
+    if (!b->used || !b->identities || !identify(b))
         s = cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory", path);
 done:
     if (s) {
@@ -50,6 +63,9 @@ void cld_bench_baseline_close(struct cld_bench_baseline *b)
     if (!b)
         return;
     json_decref(b->records);
+    for (size_t i = 0; b->identities && i < b->n; i++)
+        free(b->identities[i]);
+    free(b->identities);
     free(b->used);
     free(b->path);
     free(b);
@@ -59,13 +75,13 @@ void cld_bench_baseline_close(struct cld_bench_baseline *b)
  * one product come in the same order in every run. NULL: none. */
 static const json_t *find(struct cld_bench_baseline *b, const json_t *record)
 {
-    char want[1024], got[1024];
+    char want[1024];
     size_t found = b->n;
     cld_bench_identity(record, want, sizeof want);
     for (size_t i = 0; i < b->n; i++) {
         const json_t *r = json_array_get(b->records, i);
         if (b->used[i] || cld_bench_is_failure(r) ||
-            strcmp(want, cld_bench_identity(r, got, sizeof got)))
+            strcmp(want, b->identities[i]))
             continue;
         bool same = !strcmp(cld_bench_string(r, "variant"), cld_bench_string(record, "variant"));
         if (same || found == b->n)

@@ -421,8 +421,12 @@ static enum cld_status add_kind(const json_t *records, const char *wanted, struc
     if (s)
         return s;
     find_apart(records, x, &a);
-    s = add_panel(records, &time_figure, x, &a, &panels[(*n)++], err);
-    return s || !rate ? s : add_panel(records, rate, x, &a, &panels[(*n)++], err);
+    struct panel *time = &panels[(*n)++];
+    if ((s = add_panel(records, &time_figure, x, &a, time, err)) || !rate)
+        return s;
+    s = add_panel(records, rate, x, &a, &panels[(*n)++], err);
+    time[1].chart.height = time->chart.height; /* side by side */
+    return s;
 }
 
 /* Records of one kind, borrowed from `records`, in a new array. */

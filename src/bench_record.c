@@ -10,13 +10,7 @@
 
 const char *cld_bench_what_name(enum cld_bench_what what)
 {
-    static const char *const names[] = {
-        [CLD_BENCH_GEMM] = "gemm",         [CLD_BENCH_ATTENTION] = "attention",
-        [CLD_BENCH_LOSS] = "loss",         [CLD_BENCH_ELEMENTWISE] = "elementwise",
-        [CLD_BENCH_TARGET] = "target",     [CLD_BENCH_STEP] = "step",
-        [CLD_BENCH_PIPELINE] = "pipeline", [CLD_BENCH_TRANSFER] = "transfer",
-        [CLD_BENCH_BUILD] = "build"};
-    return names[what];
+    return cld_config_value_name("bench.what", (int)what);
 }
 
 /* --- figures ---------------------------------------------------------------------------------- */

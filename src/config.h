@@ -277,6 +277,8 @@ enum cld_status cld_config_given_text(const struct cld_config *cfg, char **out,
 
 /* The unit of "section.key"; "" if there is none. */
 const char *cld_config_unit(const char *name);
+/* What the configuration calls value i of an enum: "gemm" is 0 of "bench.what". */
+const char *cld_config_value_name(const char *name, int i);
 
 /* Where the value of "section.key" comes from: "default", "FILE:LINE" or "--set". Writes to `to`
  * and returns it; for messages of those who find a value wrong later. */

@@ -174,6 +174,12 @@ const char *cld_config_unit(const char *name)
     return key && key->unit ? key->unit : "";
 }
 
+const char *cld_config_value_name(const char *name, int i)
+{
+    const struct cld_config_key *key = cld_config_key_named(name);
+    return key && key->names ? key->names[i] : "";
+}
+
 /* --- the lines -------------------------------------------------------------------------------- */
 
 static enum cld_status check_key(const char *name, struct cld_error *err)
