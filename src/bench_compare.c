@@ -27,8 +27,8 @@ static bool identify(struct cld_bench_baseline *b)
 {
     char text[1024];
     for (size_t i = 0; i < b->n; i++)
-        if (!(b->identities[i] = strdup(cld_bench_identity(json_array_get(b->records, i), text,
-                                                           sizeof text))))
+        if (!(b->identities[i] =
+                  strdup(cld_bench_identity(json_array_get(b->records, i), text, sizeof text))))
             return false;
     return true;
 }
@@ -80,8 +80,7 @@ static const json_t *find(struct cld_bench_baseline *b, const json_t *record)
     cld_bench_identity(record, want, sizeof want);
     for (size_t i = 0; i < b->n; i++) {
         const json_t *r = json_array_get(b->records, i);
-        if (b->used[i] || cld_bench_is_failure(r) ||
-            strcmp(want, b->identities[i]))
+        if (b->used[i] || cld_bench_is_failure(r) || strcmp(want, b->identities[i]))
             continue;
         bool same = !strcmp(cld_bench_string(r, "variant"), cld_bench_string(record, "variant"));
         if (same || found == b->n)
@@ -157,9 +156,10 @@ size_t cld_bench_baseline_report(const struct cld_bench_baseline *b)
     size_t n_gone = 0;
     for (size_t i = 0; i < b->n; i++)
         n_gone += !b->used[i] && !cld_bench_is_failure(json_array_get(b->records, i));
-    cld_info("compared with %s: %zu slower, %zu faster, %zu the same within the spread, %zu with one "
-             "repeat, %zu new, %zu fail, %zu are only there",
-             b->path, b->counts[SLOWER], b->counts[FASTER], b->counts[SAME], b->counts[UNSURE],
-             b->counts[NEW], b->counts[FAILS], n_gone);
+    cld_info(
+        "compared with %s: %zu slower, %zu faster, %zu the same within the spread, %zu with one "
+        "repeat, %zu new, %zu fail, %zu are only there",
+        b->path, b->counts[SLOWER], b->counts[FASTER], b->counts[SAME], b->counts[UNSURE],
+        b->counts[NEW], b->counts[FAILS], n_gone);
     return b->counts[SLOWER] + b->counts[FAILS];
 }

@@ -136,8 +136,8 @@ enum cld_status cld_bench_journal_open(const char *path, struct cld_bench_journa
         goto done;
     }
     if (flock(j->fd, LOCK_EX | LOCK_NB)) {
-        s = cld_fail(err, CLD_E_INPUT, "name another file, or wait", "%s: another process writes it",
-                     path);
+        s = cld_fail(err, CLD_E_INPUT, "name another file, or wait",
+                     "%s: another process writes it", path);
         goto done;
     }
     if ((s = cld_file_read(path, 0, &text, &n_bytes, err)) ||
@@ -172,8 +172,8 @@ void cld_bench_journal_close(struct cld_bench_journal *j)
 
 static bool same_unit(const json_t *a, const json_t *b)
 {
-    static const char *const keys[] = {"version", "commit", "compiler", "platform", "device",
-                                       "driver",  "options", "swept",   "what"};
+    static const char *const keys[] = {"version", "commit",  "compiler", "platform", "device",
+                                       "driver",  "options", "swept",    "what"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!json_equal(json_object_get(a, keys[i]), json_object_get(b, keys[i])))
             return false;

@@ -17,9 +17,9 @@ static void each_column(const json_t *record, put_column *put, FILE *to)
     json_t *value, *one, *all = json_deep_copy(record); /* the loops take no constant object */
     char shape[256];
     bool first = true;
-    json_object_foreach(all, key, value) {
+    json_object_foreach (all, key, value) {
         if (!strcmp(key, "swept")) {
-            json_object_foreach(value, name, one) {
+            json_object_foreach (value, name, one) {
                 put(name, one, first, to);
                 first = false;
             }
@@ -155,7 +155,7 @@ static void put_swept(const json_t *record, FILE *to)
 {
     const char *key;
     json_t *value, *swept = json_deep_copy(json_object_get(record, "swept"));
-    json_object_foreach(swept, key, value) {
+    json_object_foreach (swept, key, value) {
         fputs(" | ", to);
         if (json_is_string(value))
             put_cell(json_string_value(value), to);
@@ -209,7 +209,9 @@ static void put_markdown_head(const struct cld_bench_out *out, const struct cld_
     fputs("| --- | ---", to);
     for (size_t i = 0; i < n_swept; i++)
         fputs(" | ---:", to);
-    fprintf(to, " | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | %s--- | --- |\n",
+    fprintf(to,
+            " | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | %s--- | "
+            "--- |\n",
             out->compared ? "---: | --- | " : "");
 }
 
@@ -240,10 +242,17 @@ enum cld_status cld_bench_out_put(struct cld_bench_out *out, const json_t *recor
 {
     size_t at = out->n_records++;
     switch (out->format) {
-    case CLD_BENCH_MD: put_markdown(out, record); break;
-    case CLD_BENCH_CSV: put_csv(record, at == 0, out->to); break;
-    case CLD_BENCH_SQL: put_sql(record, at == 0, out->to); break;
-    case CLD_BENCH_JSON: fputs(at ? ",\n " : "\n ", out->to); /* fall through */
+    case CLD_BENCH_MD:
+        put_markdown(out, record);
+        break;
+    case CLD_BENCH_CSV:
+        put_csv(record, at == 0, out->to);
+        break;
+    case CLD_BENCH_SQL:
+        put_sql(record, at == 0, out->to);
+        break;
+    case CLD_BENCH_JSON:
+        fputs(at ? ",\n " : "\n ", out->to); /* fall through */
     case CLD_BENCH_JSONL:
         json_dumpf(record, out->to, JSON_REAL_PRECISION(6));
         if (out->format == CLD_BENCH_JSONL)

@@ -154,8 +154,8 @@ static void add_dim(struct apart *a, const char *key)
         a->dims[a->n_dims++] = key;
 }
 
-/* Whether each value of a swept key comes with one x alone, as of a key that is zipped with x: then a
- * line of its own for each value would be a point. */
+/* Whether each value of a swept key comes with one x alone, as of a key that is zipped with x: then
+ * a line of its own for each value would be a point. */
 static bool settles_x(const json_t *records, const struct along *x, const char *key)
 {
     size_t n = json_array_size(records);
@@ -178,8 +178,8 @@ static bool varies(const json_t *records, const char *key)
     return false;
 }
 
-/* Records of the same name and swept values, so of the same x, are different lines: by storage, by a
- * dimension of their shapes, or by their kernels where nothing else differs. */
+/* Records of the same name and swept values, so of the same x, are different lines: by storage, by
+ * a dimension of their shapes, or by their kernels where nothing else differs. */
 static void find_apart(const json_t *records, const struct along *x, struct apart *a)
 {
     size_t n = json_array_size(records);
@@ -335,8 +335,8 @@ static void set_axes(struct panel *p, const struct figure *f, const struct along
     snprintf(p->x_label, sizeof p->x_label, *unit ? "%s (%s)" : "%s", x->key, unit);
     p->chart.x.label = p->x_label;
     p->chart.y.label = f->label;
-    p->chart.y.scale = cld_svg_fit(p->all_y, p->n_all_y) == CLD_SVG_LINEAR ? CLD_SVG_LINEAR
-                                                                            : CLD_SVG_LOG10;
+    p->chart.y.scale =
+        cld_svg_fit(p->all_y, p->n_all_y) == CLD_SVG_LINEAR ? CLD_SVG_LINEAR : CLD_SVG_LOG10;
     if (p->chart.y.scale == CLD_SVG_LINEAR)
         p->chart.y.max = 1e-12; /* from zero: the lengths are what compares */
     if (x->names) {
@@ -350,8 +350,8 @@ static void set_axes(struct panel *p, const struct figure *f, const struct along
     }
 }
 
-static const struct figure time_figure = {"median_ms", "median time (ms); bars from least to most", 1,
-                                          false};
+static const struct figure time_figure = {"median_ms", "median time (ms); bars from least to most",
+                                          1, false};
 
 /* The rate that says most about records of a kind, if they have one. */
 static const struct figure *rate_of(const json_t *records)
@@ -526,8 +526,7 @@ static void fill_marks(struct panel *p, const json_t *records, double *lo, doubl
     }
 }
 
-static enum cld_status draw_roofline(const json_t *records, const char *path,
-                                     struct cld_error *err)
+static enum cld_status draw_roofline(const json_t *records, const char *path, struct cld_error *err)
 {
     struct panel *p = calloc(1, sizeof *p);
     size_t n = json_array_size(records);

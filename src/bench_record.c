@@ -28,8 +28,8 @@ static const struct cld_bench_roof *roof_of(const struct cld_bench_context *c,
 }
 
 /* The most that the roof allows: the rate of products, or what bytes that must move let through. A
- * record that has operations alone, or bytes alone, has one bound. 0: not known, or the bytes do not
- * move within the device. */
+ * record that has operations alone, or bytes alone, has one bound. 0: not known, or the bytes do
+ * not move within the device. */
 static double share(const struct cld_bench_context *c, const struct cld_bench_record *r)
 {
     const struct cld_bench_roof *roof = roof_of(c, r);
@@ -89,11 +89,14 @@ static int set_place(json_t *object, const struct cld_bench_context *c)
         failed = json_object_set_new(swept, c->names[i], swept_value(c->values[i]));
     const char *const keys[] = {"version", "commit", "compiler", "platform",
                                 "device",  "driver", "options",  "swept"};
-    json_t *const values[] = {
-        json_string(CLD_VERSION),   text_or_null(cld_build_commit()),
-        json_string(cld_build_compiler()), json_string(d->platform),
-        json_string(d->name),       json_string(d->driver),
-        json_string(c->options),    swept};
+    json_t *const values[] = {json_string(CLD_VERSION),
+                              text_or_null(cld_build_commit()),
+                              json_string(cld_build_compiler()),
+                              json_string(d->platform),
+                              json_string(d->name),
+                              json_string(d->driver),
+                              json_string(c->options),
+                              swept};
     return failed | set_all(object, keys, values, sizeof keys / sizeof *keys);
 }
 
@@ -102,8 +105,8 @@ static int set_work(json_t *object, const struct cld_bench_record *r)
     json_t *shape = json_object();
     int failed = !shape;
     for (size_t i = 0; i < r->n_dims && !failed; i++)
-        failed = json_object_set_new(shape, r->shape[i].name,
-                                     json_integer((json_int_t)r->shape[i].n));
+        failed =
+            json_object_set_new(shape, r->shape[i].name, json_integer((json_int_t)r->shape[i].n));
     const char *const keys[] = {"what", "name", "shape", "storage", "variant"};
     json_t *const values[] = {json_string(r->what), text_or_null(r->name), shape,
                               text_or_null(r->storage), text_or_null(r->variant)};
@@ -116,10 +119,22 @@ static int set_figures(json_t *object, const struct cld_bench_context *c,
     const struct cld_bench_roof *roof = roof_of(c, r);
     bool done = r->repeats > 0;
     double gflops = rate(r, r->flop, 1e9);
-    const char *const keys[] = {
-        "repeats", "runs_per_repeat", "median_ms", "min_ms", "max_ms", "spread", "gflops", "tflops",
-        "gb_per_s", "flop_per_byte", "context_tokens_per_s", "device_gib", "roof_gflops",
-        "roof_gb_per_s", "share_of_roof", "error"};
+    const char *const keys[] = {"repeats",
+                                "runs_per_repeat",
+                                "median_ms",
+                                "min_ms",
+                                "max_ms",
+                                "spread",
+                                "gflops",
+                                "tflops",
+                                "gb_per_s",
+                                "flop_per_byte",
+                                "context_tokens_per_s",
+                                "device_gib",
+                                "roof_gflops",
+                                "roof_gb_per_s",
+                                "share_of_roof",
+                                "error"};
     json_t *const values[] = {
         json_integer((json_int_t)r->repeats),
         json_integer((json_int_t)r->runs),

@@ -1,5 +1,5 @@
-/* bench_roof.h - what a device reaches at best, measured with the program's own copies and products:
- * the bounds that results are compared with. Thread: main. */
+/* bench_roof.h - what a device reaches at best, measured with the program's own copies and
+ * products: the bounds that results are compared with. Thread: main. */
 #ifndef CLD_BENCH_ROOF_H
 #define CLD_BENCH_ROOF_H
 

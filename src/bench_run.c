@@ -50,7 +50,7 @@ struct site {
     struct cld_feed *feed;
     struct cld_setup setup;
     bool has_setup, has_rows;
-    json_t *unit; /* records of the kind that is being measured */
+    json_t *unit;   /* records of the kind that is being measured */
     char text[512]; /* of the point, for messages */
 };
 
@@ -259,7 +259,7 @@ static enum cld_status run_unit(struct site *p, enum cld_bench_what what, struct
     }
     if (known) {
         t->n_kept++;
-        json_array_foreach(known, i, record)
+        json_array_foreach (known, i, record)
             if (!s)
                 s = give_out(t, json_incref(record), err);
         json_decref(known);
@@ -320,8 +320,8 @@ static enum cld_status open_session(struct session *t, const struct cld_config *
     t->o = o;
     t->sweeping = cfg->swept.n > 0;
     t->begun_ms = cld_clock_ms();
-    t->out = (struct cld_bench_out){
-        .to = o->to, .format = o->format, .compared = o->compare != NULL};
+    t->out =
+        (struct cld_bench_out){.to = o->to, .format = o->format, .compared = o->compare != NULL};
     if (!(t->records = json_array()))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for records");
     if ((!t->sweeping && (s = cld_config_check(cfg, CLD_CONFIG_BENCH, err))) ||

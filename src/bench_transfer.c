@@ -261,7 +261,8 @@ enum cld_status cld_bench_ring(const struct cld_bench *b, struct cld_queue *q,
                                struct cld_error *err)
 {
     const struct cld_config *cfg = b->cfg;
-    size_t n = cfg->bench.repeats, slots = cfg->devices.ring_slots, a_repeat = cld_max(8, 2 * slots);
+    size_t n = cfg->bench.repeats, slots = cfg->devices.ring_slots,
+           a_repeat = cld_max(8, 2 * slots);
     struct producer p = {.b = b,
                          .device = *b->device,
                          .n_bytes = cld_mul(cfg->bench.transfer_kib, 1024),

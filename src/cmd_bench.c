@@ -29,7 +29,8 @@ enum cld_status cld_cmd_bench(const struct cld_args *a, struct cld_error *err)
                                   .fail_on_regression = cld_args_flag(a, "fail-on-regression"),
                                   .plot = cld_args_value(a, "plot")};
     if (o.fail_on_regression && !o.compare) {
-        s = cld_fail(err, CLD_E_USAGE, "add --compare FILE", "--fail-on-regression without --compare");
+        s = cld_fail(err, CLD_E_USAGE, "add --compare FILE",
+                     "--fail-on-regression without --compare");
         goto done;
     }
     if ((s = cld_config_load(cld_args_at(a, 0), sets, n_sets, &cfg, err)) ||

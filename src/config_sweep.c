@@ -87,12 +87,14 @@ static enum cld_status add_number(struct line *l, double v)
         snprintf(text, sizeof text, "%.0f", v);
         return add(l, text);
     }
-    /* As many digits as anybody writes by hand: steps of 0.1 add up to 0.3, not 0.30000000000000004. */
+    /* As many digits as anybody writes by hand: steps of 0.1 add up to 0.3, not
+     * 0.30000000000000004. */
     snprintf(text, sizeof text, "%.12g", v);
     return add(l, text);
 }
 
-/* FROM..TO*F or FROM..TO+STEP; `dots` is where the dots are. A plus behind an e is of an exponent. */
+/* FROM..TO*F or FROM..TO+STEP; `dots` is where the dots are. A plus behind an e is of an exponent.
+ */
 static enum cld_status add_range(struct line *l, const char *item, const char *dots)
 {
     const char *hint = "write FROM..TO*FACTOR or FROM..TO+STEP, for example 1024..8192*2 or 1..9+2";
@@ -207,8 +209,7 @@ enum cld_status cld_config_swept_set(struct cld_config *cfg, const char *name, c
         if (!strcmp(cfg->swept.v[i].name, name))
             at = &cfg->swept.v[i];
     if (copy && key && !at) {
-        struct cld_swept_key *grown =
-            realloc(cfg->swept.v, (cfg->swept.n + 1) * sizeof *grown);
+        struct cld_swept_key *grown = realloc(cfg->swept.v, (cfg->swept.n + 1) * sizeof *grown);
         if (grown) {
             cfg->swept.v = grown;
             at = &grown[cfg->swept.n++];

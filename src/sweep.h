@@ -13,7 +13,7 @@ struct cld_sweep {
     size_t n_keys, n_points;
     const char **names;           /* [n_keys] */
     struct cld_text_list *values; /* [n_keys] */
-    size_t *leader;               /* [n_keys] the first key of those it moves with: itself if none */
+    size_t *leader; /* [n_keys] the first key of those it moves with: itself if none */
 };
 
 /* CLD_E_USAGE: sweep.zip names what is not swept, or keys with different numbers of values; more

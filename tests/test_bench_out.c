@@ -255,8 +255,8 @@ static void the_share_is_of_the_lesser_bound(void **state)
         double flop, bytes;
         bool off_device;
         double share; /* of 10 GB/s and 8 GFLOP/s, in 2 ms */
-    } cases[] = {{4e6, 0, false, 0.25},   {4e6, 1e6, false, 0.25}, {4e6, 1e7, false, 0.5},
-                 {0, 1e7, false, 0.5},    {0, 1e7, true, 0},       {0, 0, false, 0}};
+    } cases[] = {{4e6, 0, false, 0.25}, {4e6, 1e6, false, 0.25}, {4e6, 1e7, false, 0.5},
+                 {0, 1e7, false, 0.5},  {0, 1e7, true, 0},       {0, 0, false, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cld_bench_record r = example();
         r.flop = cases[i].flop;

@@ -131,12 +131,12 @@ static void keys_are_zipped(void **state)
     (void)state;
     static const char *const all[] = {"train.anchors=1 data.max_length=8",
                                       "train.anchors=2 data.max_length=16"};
-    static const char *const groups[] = {
-        "train.anchors=1 data.max_length=8 run.seed=5", "train.anchors=1 data.max_length=8 run.seed=6",
-        "train.anchors=2 data.max_length=16 run.seed=5",
-        "train.anchors=2 data.max_length=16 run.seed=6"};
-    static const char *const apart[] = {
-        "run.seed=5 train.anchors=1 data.max_length=8", "run.seed=6 train.anchors=1 data.max_length=16"};
+    static const char *const groups[] = {"train.anchors=1 data.max_length=8 run.seed=5",
+                                         "train.anchors=1 data.max_length=8 run.seed=6",
+                                         "train.anchors=2 data.max_length=16 run.seed=5",
+                                         "train.anchors=2 data.max_length=16 run.seed=6"};
+    static const char *const apart[] = {"run.seed=5 train.anchors=1 data.max_length=8",
+                                        "run.seed=6 train.anchors=1 data.max_length=16"};
     has_points("[sweep]\ntrain.anchors = 1,2\ndata.max_length = 8,16\nzip = all\n", 2, all, NULL);
     has_points("[sweep]\ntrain.anchors = 1,2\ndata.max_length = 8,16\nrun.seed = 5,6\n"
                "zip = data.max_length, train.anchors\n",
@@ -173,7 +173,8 @@ static void wrong_sweeps_are_refused(void **state)
     /* A training has one value. */
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_config cfg;
-    assert_int_equal(cld_config_parse("[sweep]\ntrain.anchors = 1,2\n", "a test", &cfg, &err), CLD_OK);
+    assert_int_equal(cld_config_parse("[sweep]\ntrain.anchors = 1,2\n", "a test", &cfg, &err),
+                     CLD_OK);
     assert_int_equal(cld_config_check(&cfg, CLD_CONFIG_TRAIN, &err), CLD_E_USAGE);
     assert_non_null(strstr(err.what, "[sweep] gives several values to train.anchors"));
     cld_config_free(&cfg);
@@ -451,12 +452,18 @@ static void time_can_be_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_lists_and_ranges), cmocka_unit_test(wrong_values_are_refused),
-        cmocka_unit_test(keys_are_crossed),            cmocka_unit_test(keys_are_zipped),
-        cmocka_unit_test(wrong_sweeps_are_refused),    WITH_DIR(a_sweep_is_printed_and_set),
-        cmocka_unit_test(every_point_is_measured),     cmocka_unit_test(what_cannot_be_is_a_record),
-        cmocka_unit_test(the_roof_is_measured),        WITH_DIR(a_sweep_is_resumed),
-        WITH_DIR(half_a_unit_is_cut_off),      WITH_DIR(other_files_are_left_alone),
+        cmocka_unit_test(values_are_lists_and_ranges),
+        cmocka_unit_test(wrong_values_are_refused),
+        cmocka_unit_test(keys_are_crossed),
+        cmocka_unit_test(keys_are_zipped),
+        cmocka_unit_test(wrong_sweeps_are_refused),
+        WITH_DIR(a_sweep_is_printed_and_set),
+        cmocka_unit_test(every_point_is_measured),
+        cmocka_unit_test(what_cannot_be_is_a_record),
+        cmocka_unit_test(the_roof_is_measured),
+        WITH_DIR(a_sweep_is_resumed),
+        WITH_DIR(half_a_unit_is_cut_off),
+        WITH_DIR(other_files_are_left_alone),
         WITH_DIR(time_can_be_up),
     };
     cld_log_set_level(CLD_LOG_ERROR); /* points that fail are warned of */
