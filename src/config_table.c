@@ -253,6 +253,9 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "Least important lines that are shown; -v and -q on the command line win."},
     {SIZE(log, every), .default_text = "10", .min = 1, .max = MANY, .unit = "steps", FREE,
      .help = "Steps between progress lines where stderr is not a terminal."},
+    {BOOL(log, tensorboard), .default_text = "no", FREE,
+     .help = "Write the numbers of metrics.jsonl into a TensorBoard event file in run.dir, too; a "
+             "resumed run begins another file."},
 
     {SIZE(eval, rows), .default_text = "0", .min = 0, .max = MANY, .unit = "rows", FREE,
      .help = "Held-out rows that an evaluation uses, from the first; 0: all."},

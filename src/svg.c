@@ -497,40 +497,53 @@ void cld_svg_write_chart(const struct cld_svg_chart *c, const char *class, FILE 
     put_chart(c, class, false, 0, 0, to);
 }
 
+void cld_svg_write_text(const char *text, FILE *to)
+{
+    put_text(text, to);
+}
+
 /* Colours are written out in each rule: not every viewer of SVG knows variables. */
-void cld_svg_write_style(FILE *to)
+void cld_svg_write_theme(const char *scope, bool dark, FILE *to)
 {
     static const char *const colours[2][n_colours] = {
         {"#2a78d6", "#e07b16", "#159a70", "#b0389a", "#6a5acd", "#d43d3d", "#7a8b00", "#0e8fa8"},
         {"#5b9ff0", "#f09a45", "#34bd90", "#d873c4", "#9d90f0", "#f07171", "#a9bb35", "#3cb8d0"}};
-    fputs(".cld-chart text{font:12px system-ui,sans-serif;fill:#3c3f44}\n"
-          ".cld-chart .title{font-size:15px;font-weight:600;fill:#1b1d20}\n"
-          ".cld-chart .tick{font-variant-numeric:tabular-nums;fill:#5d6168}\n"
+    static const struct {
+        const char *what, *property, *colour[2];
+    } rules[] = {{"text", "fill", {"#3c3f44", "#c6c9ce"}},
+                 {".title", "fill", {"#1b1d20", "#f0f1f3"}},
+                 {".tick", "fill", {"#5d6168", "#a0a5ad"}},
+                 {".grid", "stroke", {"#e4e6e9", "#33373d"}},
+                 {".axis", "stroke", {"#8b9098", "#747a83"}},
+                 {".ref .line", "stroke", {"#5d6168", "#a0a5ad"}},
+                 {".ref .bar", "stroke", {"#5d6168", "#a0a5ad"}},
+                 {".ref .mark", "fill", {"#5d6168", "#a0a5ad"}}};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        fprintf(to, "%s.cld-chart %s{%s:%s}\n", scope, rules[i].what, rules[i].property,
+                rules[i].colour[dark]);
+    for (int i = 0; i < n_colours; i++)
+        fprintf(to,
+                "%s.cld-chart .s%d .line,%s.cld-chart .s%d .bar{stroke:%s}\n"
+                "%s.cld-chart .s%d .mark{fill:%s}\n",
+                scope, i, scope, i, colours[dark][i], scope, i, colours[dark][i]);
+}
+
+void cld_svg_write_style(FILE *to)
+{
+    fputs(".cld-chart text{font:12px system-ui,sans-serif}\n"
+          ".cld-chart .title{font-size:15px;font-weight:600}\n"
+          ".cld-chart .tick{font-variant-numeric:tabular-nums}\n"
           ".cld-chart .mid{text-anchor:middle}\n.cld-chart .end{text-anchor:end}\n"
-          ".cld-chart .grid{stroke:#e4e6e9}\n.cld-chart .axis{stroke:#8b9098}\n"
           ".cld-chart path{fill:none}\n"
           ".cld-chart .line{stroke-width:2;stroke-linejoin:round}\n"
           ".cld-chart .bar{stroke-width:1.5;opacity:.55}\n"
           ".cld-chart .again .line{stroke-dasharray:6 4}\n"
-          ".cld-chart .ref .line{stroke:#5d6168;stroke-width:1.5;stroke-dasharray:3 4}\n"
-          ".cld-chart .ref.again .line{stroke-dasharray:9 4}\n"
-          ".cld-chart .ref .mark{fill:#5d6168}\n.cld-chart .ref .bar{stroke:#5d6168}\n",
+          ".cld-chart .ref .line{stroke-width:1.5;stroke-dasharray:3 4}\n"
+          ".cld-chart .ref.again .line{stroke-dasharray:9 4}\n",
           to);
-    for (int dark = 0; dark < 2; dark++) {
-        if (dark)
-            fputs("@media (prefers-color-scheme:dark){\n"
-                  ".cld-chart text{fill:#c6c9ce}\n.cld-chart .title{fill:#f0f1f3}\n"
-                  ".cld-chart .tick{fill:#a0a5ad}\n"
-                  ".cld-chart .grid{stroke:#33373d}\n.cld-chart .axis{stroke:#747a83}\n"
-                  ".cld-chart .ref .line,.cld-chart .ref .bar{stroke:#a0a5ad}\n"
-                  ".cld-chart .ref .mark{fill:#a0a5ad}\n",
-                  to);
-        for (int i = 0; i < n_colours; i++)
-            fprintf(to,
-                    ".cld-chart .s%d .line,.cld-chart .s%d .bar{stroke:%s}"
-                    ".cld-chart .s%d .mark{fill:%s}\n",
-                    i, i, colours[dark][i], i, colours[dark][i]);
-    }
+    cld_svg_write_theme("", false, to);
+    fputs("@media (prefers-color-scheme:dark){\n", to);
+    cld_svg_write_theme("", true, to);
     fputs("}\n", to);
 }
 
