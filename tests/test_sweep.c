@@ -205,6 +205,37 @@ static void a_sweep_is_printed_and_set(void **state)
     cld_config_free(&again);
 }
 
+/* Every point of the sweeps that come along is valid. */
+static void shipped_sweeps_are_valid(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        size_t n_points;
+    } all[] = {{"configs/sweep-attention.ini", 12},
+               {"configs/sweep-gemm.ini", 10},
+               {"configs/sweep-step.ini", 4},
+               {"configs/sweep-transfer.ini", 7}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct cld_error err = CLD_ERROR_INIT;
+        struct cld_config cfg, point;
+        struct cld_sweep sweep = {0};
+        const char *values[8];
+        assert_int_equal(cld_config_load(all[i].path, NULL, 0, &cfg, &err), CLD_OK);
+        assert_int_equal(cld_sweep_open(&cfg, &sweep, &err), CLD_OK);
+        assert_int_equal(sweep.n_points, all[i].n_points);
+        for (size_t k = 0; k < sweep.n_points; k++) {
+            cld_sweep_point(&sweep, k, values);
+            if (cld_config_with(&cfg, sweep.names, values, sweep.n_keys, &point, &err) ||
+                cld_config_check(&point, CLD_CONFIG_BENCH, &err))
+                fail_msg("%s, point %zu: %s", all[i].path, k, err.what);
+            cld_config_free(&point);
+        }
+        cld_sweep_close(&sweep);
+        cld_config_free(&cfg);
+    }
+}
+
 /* --- runs ------------------------------------------------------------------------------------- */
 
 static const char sweep[] = "[bench]\nwhat = gemm\nrepeats = 2\nleast_ms = 0\nroofline = no\n"
@@ -458,6 +489,7 @@ int main(void)
         cmocka_unit_test(keys_are_zipped),
         cmocka_unit_test(wrong_sweeps_are_refused),
         WITH_DIR(a_sweep_is_printed_and_set),
+        cmocka_unit_test(shipped_sweeps_are_valid),
         cmocka_unit_test(every_point_is_measured),
         cmocka_unit_test(what_cannot_be_is_a_record),
         cmocka_unit_test(the_roof_is_measured),
