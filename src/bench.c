@@ -134,16 +134,22 @@ static const struct {
     on_queue *on_queue; /* or it opens queues of its own: */
     enum cld_status (*alone)(const struct cld_bench *b, struct cld_error *err);
     bool needs_setup, needs_rows;
+    enum cld_bench_bound bound;
 } kinds[CLD_N_BENCH_WHAT] = {
-    [CLD_BENCH_GEMM] = {cld_bench_gemm, NULL, false, false},
-    [CLD_BENCH_ATTENTION] = {cld_bench_attention, NULL, true, false},
-    [CLD_BENCH_LOSS] = {cld_bench_loss, NULL, true, false},
-    [CLD_BENCH_ELEMENTWISE] = {cld_bench_elementwise, NULL, true, false},
-    [CLD_BENCH_TARGET] = {NULL, cld_bench_target, true, false},
-    [CLD_BENCH_STEP] = {NULL, cld_bench_step, true, true},
-    [CLD_BENCH_PIPELINE] = {NULL, cld_bench_pipeline, true, true},
-    [CLD_BENCH_TRANSFER] = {measure_transfers, NULL, false, false},
-    [CLD_BENCH_BUILD] = {NULL, cld_bench_build, true, false}};
+    [CLD_BENCH_GEMM] = {cld_bench_gemm, NULL, false, false, CLD_BENCH_BY_BOTH},
+    [CLD_BENCH_ATTENTION] = {cld_bench_attention, NULL, true, false, CLD_BENCH_BY_BOTH},
+    [CLD_BENCH_LOSS] = {cld_bench_loss, NULL, true, false, CLD_BENCH_BY_BOTH},
+    [CLD_BENCH_ELEMENTWISE] = {cld_bench_elementwise, NULL, true, false, CLD_BENCH_BY_COPIES},
+    [CLD_BENCH_TARGET] = {NULL, cld_bench_target, true, false, CLD_BENCH_BY_BOTH},
+    [CLD_BENCH_STEP] = {NULL, cld_bench_step, true, true, CLD_BENCH_UNBOUND},
+    [CLD_BENCH_PIPELINE] = {NULL, cld_bench_pipeline, true, true, CLD_BENCH_UNBOUND},
+    [CLD_BENCH_TRANSFER] = {measure_transfers, NULL, false, false, CLD_BENCH_BY_COPIES},
+    [CLD_BENCH_BUILD] = {NULL, cld_bench_build, true, false, CLD_BENCH_UNBOUND}};
+
+enum cld_bench_bound cld_bench_bound(enum cld_bench_what what)
+{
+    return kinds[what].bound;
+}
 
 bool cld_bench_needs_setup(enum cld_bench_what what)
 {

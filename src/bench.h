@@ -76,6 +76,9 @@ enum cld_status cld_bench_kind(const struct cld_bench *b, enum cld_bench_what wh
                                struct cld_error *err);
 bool cld_bench_needs_setup(enum cld_bench_what what);
 bool cld_bench_needs_rows(enum cld_bench_what what);
+/* Which rates of a device bound its records: none of whole steps, that of copies, or products, too. */
+enum cld_bench_bound { CLD_BENCH_UNBOUND, CLD_BENCH_BY_COPIES, CLD_BENCH_BY_BOTH };
+enum cld_bench_bound cld_bench_bound(enum cld_bench_what what);
 
 /* CLD_E_INTERRUPTED once a signal asked to stop. */
 enum cld_status cld_bench_go_on(struct cld_error *err);

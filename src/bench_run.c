@@ -116,39 +116,51 @@ static enum cld_status without(enum cld_status s, const char *what, struct cld_e
     return CLD_OK;
 }
 
-static enum cld_status measure_roof(const struct cld_bench *b, struct roof *roof,
-                                    enum cld_dtype storage, struct cld_error *err)
+static enum cld_status measure_copies(const struct cld_bench *b, struct roof *roof,
+                                      struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
+    if (roof->copied)
+        return CLD_OK;
+    enum cld_status s = without(cld_bench_roof_copy(b, &roof->of[0].gb_per_s, err), "copies", err);
+    roof->of[1].gb_per_s = roof->of[0].gb_per_s;
+    roof->copied = !s;
+    return s;
+}
+
+static enum cld_status measure_products(const struct cld_bench *b, struct roof *roof,
+                                        enum cld_dtype storage, struct cld_error *err)
+{
     int i = storage == CLD_BF16;
-    if (!same_device(&roof->device, b->device)) {
-        memset(roof, 0, sizeof *roof);
-        roof->device = *b->device;
-    }
-    if (!roof->copied) {
-        s = without(cld_bench_roof_copy(b, &roof->of[0].gb_per_s, err), "copies", err);
-        roof->of[1].gb_per_s = roof->of[0].gb_per_s;
-        roof->copied = !s;
-    }
-    if (!s && !roof->multiplied[i]) {
-        s = without(cld_bench_roof_products(b, storage, &roof->of[i].gflops, err), "products", err);
-        roof->multiplied[i] = !s;
-    }
+    if (roof->multiplied[i])
+        return CLD_OK;
+    enum cld_status s =
+        without(cld_bench_roof_products(b, storage, &roof->of[i].gflops, err), "products", err);
+    roof->multiplied[i] = !s;
     return s;
 }
 
 /* All that the records of a kind are compared with. */
-static enum cld_status know_roof(const struct cld_bench *b, struct site *p, struct cld_error *err)
+static enum cld_status know_roof(const struct cld_bench *b, enum cld_bench_what what,
+                                 struct site *p, struct cld_error *err)
 {
+    struct roof *roof = &p->session->roof;
+    enum cld_bench_bound bound = cld_bench_bound(what);
     enum cld_status s = CLD_OK;
-    if (!b->cfg->bench.roofline)
+    memset(p->context.roofs, 0, sizeof p->context.roofs);
+    if (!b->cfg->bench.roofline || bound == CLD_BENCH_UNBOUND)
         return CLD_OK;
-    for (size_t i = 0; i < cld_bench_n_storages(b) && !s; i++)
-        s = measure_roof(b, &p->session->roof, cld_bench_storage(b, i), err);
-    /* The target's passes and steps have the storage of the run. */
-    if (!s)
-        s = measure_roof(b, &p->session->roof, b->cfg->runtime.precision, err);
-    memcpy(p->context.roofs, p->session->roof.of, sizeof p->context.roofs);
+    if (!same_device(&roof->device, b->device)) {
+        memset(roof, 0, sizeof *roof);
+        roof->device = *b->device;
+    }
+    s = measure_copies(b, roof, err);
+    /* The target's passes have the storage of the run. */
+    if (what == CLD_BENCH_TARGET && !s)
+        s = measure_products(b, roof, b->cfg->runtime.precision, err);
+    else if (bound == CLD_BENCH_BY_BOTH)
+        for (size_t i = 0; i < cld_bench_n_storages(b) && !s; i++)
+            s = measure_products(b, roof, cld_bench_storage(b, i), err);
+    memcpy(p->context.roofs, roof->of, sizeof p->context.roofs);
     return s;
 }
 
@@ -235,7 +247,7 @@ static enum cld_status measure(struct site *p, enum cld_bench_what what, struct 
         *err = p->invalid;
         return p->invalid.status;
     }
-    if ((s = get_ready(p, what, err)) || (s = know_roof(&b, p, err)))
+    if ((s = get_ready(p, what, err)) || (s = know_roof(&b, what, p, err)))
         return s;
     b.setup = p->has_setup ? &p->setup : NULL;
     b.feed = p->has_rows ? p->feed : NULL;
