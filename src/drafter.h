@@ -26,6 +26,7 @@
 struct cld_drafter_config {
     size_t n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab, n_taps;
     size_t block_size;
+    bool anchor_first; /* row o predicts the token at anchor + o + 1, not the one at anchor + o */
     int32_t mask_token;
     double rms_norm_eps, rope_theta;
     bool sliding[CLD_MAX_DRAFT_LAYERS]; /* layer slides */
@@ -52,6 +53,15 @@ struct cld_drafter_limits {
     size_t n_positions;     /* rows of the rotary table: context plus a block */
     size_t n_kept; /* tokens of one text whose keys and values are kept from pass to pass; 0: none */
 };
+/* What the gradient is of, where it is not the cross-entropy with the batch's weights. */
+struct cld_drafter_objective {
+    bool dpace; /* the batch's weights are replaced (cl/dpace.cl) */
+    bool soft;  /* the loss is against the target's distribution (cl/soft_targets.cl) */
+    float dpace_alpha;
+    float soft_share, soft_temperature;
+    size_t state_at; /* soft: first column of the target's last state in `features` */
+    const struct cld_tensor *norm; /* soft: the target's final norm, declared in the same plan */
+};
 struct cld_drafter_options {
     enum cld_dtype storage;    /* of weights and activations: F32, or BF16 */
     enum cld_attention_backend attention;
@@ -60,7 +70,9 @@ struct cld_drafter_options {
     /* With several drafters each keeps the optimizer state of one part of the parameters, and updates
      * that one: the shard-th of n_shards; 0 of 0 or of 1 is the whole. */
     size_t shard, n_shards;
-    const struct cld_tensor *features; /* [C, K*H], declared in the same plan; NULL: a tensor of its own */
+    /* [C, K*H or more], declared in the same plan; NULL: a tensor of its own. Taps come first. */
+    const struct cld_tensor *features;
+    struct cld_drafter_objective objective;
 };
 
 /* Tensors of one layer. Norm statistics are kept; see drafter.c for which may be recomputed. */
@@ -96,6 +108,9 @@ struct cld_drafter {
     struct cld_tensor dz, dx, dy, d_act, d_o, d_q, d_k, d_v, d_ctx, d_fc;
     /* loss: supervised rows only */
     struct cld_tensor sup_rows, place, labels, weights_row, ce, hit, zs, dzs, logits, d_logits;
+    /* other objectives: the target's last state [C, H], of the rows at work and normalised, the
+     * target's logits, and what is known of both logits */
+    struct cld_tensor before, state, state_rows, state_normed, target_logits, soft_sums;
     struct cld_tensor head_turned; /* [H, V], where products by it are faster; made at the first loss */
     bool head_is_turned;
 
@@ -189,7 +204,9 @@ enum cld_status cld_drafter_get(const struct cld_drafter *d, const struct cld_pa
  * Where d->n_kept tokens are kept, the batch goes on with their text: its context tokens are the next
  * ones (cld_batch_continue), and their keys and values stand behind the kept ones afterwards.
  * Uploads the batch, runs forward; then the loss. inv_sum_weight: 1 / sum of weights of the global
- * batch, by which gradients are scaled. `gradient`: dzs is computed for cld_drafter_backward.
+ * batch, by which gradients are scaled. `gradient`: dzs is computed for cld_drafter_backward, by
+ * options.objective; without it the loss is always the cross-entropy with the batch's weights. With
+ * D-PACE it is so with it, too: the score has what weights do not drift in.
  * Adds to *score. n_supervised = 0 is fine. The head must not change after the first loss. */
 enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batch *b,
                                     struct cld_error *err);

@@ -128,7 +128,7 @@ done:
 
 static size_t put_commands(const struct cld_export *x, char *to, size_t n_to)
 {
-    size_t block = x->file.config.block_size;
+    size_t block = x->file.config.block_size, n_drafted = block - !x->file.config.anchor_first;
     int n = 0;
     if (x->format == CLD_EXPORT_HF && x->runtime != CLD_EXPORT_VLLM)
         n = snprintf(to, n_to,
@@ -145,7 +145,7 @@ static size_t put_commands(const struct cld_export *x, char *to, size_t n_to)
                      "    vllm serve %s --speculative-config \\\n"
                      "        '{\"method\": \"dflash\", \"model\": \"%s\", "
                      "\"num_speculative_tokens\": %zu}'\n\n",
-                     block - 1, x->target_dir, x->out, block - 1);
+                     n_drafted, x->target_dir, x->out, n_drafted);
     return at;
 }
 
@@ -153,7 +153,7 @@ char *cld_export_card(const struct cld_export *x)
 {
     const struct cld_drafter_config *c = &x->file.config;
     char commands[8192] = "", taps[512] = "", windows[256] = "No layer slides.";
-    size_t n_sliding = 0;
+    size_t n_sliding = 0, n_drafted = c->block_size - !c->anchor_first;
     for (size_t i = 0, at = 0; i < c->n_taps && at < sizeof taps; i++)
         at += (size_t)snprintf(taps + at, sizeof taps - at, "%s%d", i ? ", " : "", x->file.taps[i]);
     for (size_t i = 0; i < c->n_layers; i++)
@@ -181,7 +181,7 @@ char *cld_export_card(const struct cld_export *x)
         "`positions` "
         "(of the context, then of the block), `output` after the last norm and `logits`. A runtime "
         "that serves this drafter gives these logits, to the precision of its arithmetic.\n",
-        x->target_dir, c->block_size, c->block_size - 1, commands, taps, (int)c->mask_token,
+        x->target_dir, n_drafted + 1, n_drafted, commands, taps, (int)c->mask_token,
         windows, c->vocab, x->format == CLD_EXPORT_SPECULATORS ? ", which are inside" : "",
         "tokens, taps x width");
 }

@@ -25,7 +25,7 @@ size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
 
 size_t cld_worker_feature_bytes(const struct cld_worker *w)
 {
-    return cld_mul3(w->setup->n_taps, w->setup->target.hidden,
+    return cld_mul3(w->setup->n_features, w->setup->target.hidden,
                     cld_dtype_bytes(w->cfg->runtime.precision));
 }
 
@@ -80,7 +80,9 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
 {
     enum cld_status s = CLD_OK;
     size_t n_tokens = cld_mul(cld_max(1, options->n_rows), cfg->data.max_length);
-    size_t n_block = setup->drafter.block_size;
+    size_t n_block = cld_rules_drafted(&setup->rules) + 1;
+    enum cld_objective objective = cfg->train.objective;
+    bool soft = objective == CLD_OBJECTIVE_SOFT;
     size_t n_kept = options->decode ? cld_decode_kept(cfg->data.max_length, cfg->eval.new_tokens,
                                                       n_block)
                                     : 0;
@@ -107,7 +109,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                         .n_tokens = n_tokens,
                                         .n_positions = n_positions,
                                         .taps = setup->taps,
-                                        .n_taps = setup->n_taps,
+                                        .n_taps = setup->n_features,
+                                        .norm = soft && !options->no_drafter,
                                         .no_head = options->no_drafter,
                                         .given_taps = options->given_features,
                                         .n_logits = options->decode ? n_block : 0,
@@ -122,7 +125,16 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                           .recompute = cfg->train.recompute,
                                           .shard = options->shard,
                                           .n_shards = options->n_shards,
-                                          .features = &w->target.taps};
+                                          .features = &w->target.taps,
+                                          .objective = {
+                                              .dpace = objective == CLD_OBJECTIVE_DPACE,
+                                              .soft = soft,
+                                              .dpace_alpha = (float)cfg->train.dpace_alpha,
+                                              .soft_share = (float)cfg->train.soft_weight,
+                                              .soft_temperature =
+                                                  (float)cfg->train.soft_temperature,
+                                              .state_at = setup->state_tap * setup->target.hidden,
+                                              .norm = &w->target.norm}};
     char *cache_dir = NULL;
     if (!(w->plan = cld_plan_new()))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
@@ -215,10 +227,10 @@ static enum cld_status turn(struct cld_worker *w, struct cld_error *err)
     enum cld_status s = cld_mark_kernels(w->q, &w->idle, err);
     w->other_features.buf = taps->buf;
     taps->buf = now;
-    for (size_t i = 0; i < w->setup->n_taps; i++)
+    for (size_t i = 0; i < w->setup->n_features; i++)
         w->target.tap_parts[i].buf = now;
     if (!w->no_drafter)
-        w->drafter.features.buf = now;
+        w->drafter.features.buf = w->drafter.state.buf = now;
     return s;
 }
 

@@ -89,7 +89,7 @@ static struct rig *open_rig(enum cld_dtype storage, bool recompute,
             r->ids[i][p] = (int32_t)cld_random_below(
                 cld_random_u64(5, CLD_RANDOM_TEST, 4, (uint64_t)i, (uint64_t)p), VOCAB - 1);
         memcpy(r->anchors[i], (int32_t[]){2 + i, 17, 36}, sizeof r->anchors[i]);
-        r->docs[i] = (struct cld_document){r->ids[i], r->mask[i], TOKENS, r->anchors[i], 3,
+        r->docs[i] = (struct cld_document){r->ids[i], r->mask[i], TOKENS, r->anchors[i], 3, NULL,
                                            (size_t)i, 0, false};
     }
     return r;
@@ -107,7 +107,7 @@ static void close_rig(struct rig *r)
 /* Forward; z [n_draft, HIDDEN] into fresh memory. */
 static float *outputs(struct rig *r)
 {
-    struct cld_batch_rules rules = {BLOCK, VOCAB - 1, 2, false};
+    struct cld_batch_rules rules = {BLOCK, VOCAB - 1, 2, false, false};
     float *z = malloc(6 * BLOCK * HIDDEN * sizeof *z);
     OK(cld_batch_build(&r->batch, r->docs, DOCS, &rules, false, &err));
     OK(cld_tensor_write(&r->d.features, 0, DOCS * TOKENS, r->features, &err));
