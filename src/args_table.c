@@ -99,6 +99,8 @@ static const struct cld_option runtime = {
 static const struct cld_option target = {
     .name = "target", .value = "DIR",
     .help = "the target's directory, where it is no longer that of the run"};
+static const struct cld_option ema = {
+    .name = "ema", .help = "the moving mean of the weights (train.ema) in place of the weights"};
 static const struct cld_option markdown = {
     .name = "markdown", .help = "print the page of docs/ on the topic"};
 
@@ -132,7 +134,7 @@ const struct cld_command cld_commands[] = {
                         "Writes config.json, weights, a card and the logits of one block, then reads "
                         "them again and compares: 1 if they differ. Refuses, with 2, what a serving "
                         "program would compute otherwise than it was trained.",
-                        {&layout, &runtime, &target, &device, &precision}},
+                        {&layout, &runtime, &ema, &target, &device, &precision}},
     [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,
                                "compare every kernel with a double-precision reference", "",
                                {&device, &both, &op, &only_case, &list, &seed, &families,

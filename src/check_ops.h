@@ -17,6 +17,7 @@ enum cld_status cld_check_gather(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_scatter(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_fill(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_cross_entropy(struct cld_check *c, struct cld_error *err);
+enum cld_status cld_check_ema(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_dpace(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_soft_targets(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_first_max(struct cld_check *c, struct cld_error *err);

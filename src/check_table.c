@@ -42,6 +42,7 @@ const struct cld_check_op cld_check_ops[] = {
     {"first_max", cld_check_first_max, BIT(EXACT), false},
     {"sum_squares", cld_check_sum_squares, BIT(F32_ONE), false},
     {"adamw", cld_check_adamw, plain | BIT(F32_ONE), false},
+    {"ema", cld_check_ema, BIT(F32_ONE), false},
     {NULL, NULL, 0, false},
 };
 

@@ -197,6 +197,11 @@ const struct cld_config_key cld_config_keys[] = {
              "cross-entropy with the label."},
     {REAL(train, soft_temperature), .default_text = "1", .min = 0, .max = 100, .above_min = true,
      .help = "soft: temperature of both distributions; the divergence is multiplied by its square."},
+    {REAL(train, ema), .word = "no", .default_text = "no", .min = 0, .max = 1, .below_max = true,
+     .above_min = true,
+     .help = "Decay of a moving mean of the weights, kept in fp32 beside them, for example 0.999; in the "
+             "first steps it is (1 + step) / (10 + step), if that is less. Checkpoints have it as "
+             "drafter-ema.safetensors."},
     {BOOL(train, stop_at_gap), .default_text = "no",
      .help = "End the weights of a block at its first unsupervised token, in the loss and in the "
              "metrics."},
@@ -270,6 +275,9 @@ const struct cld_config_key cld_config_keys[] = {
 
     {SIZE(eval, rows), .default_text = "0", .min = 0, .max = MANY, .unit = "rows", FREE,
      .help = "Held-out rows that an evaluation uses, from the first; 0: all."},
+    {BOOL(eval, ema), .default_text = "no",
+     .help = "Evaluate the moving mean of the weights (train.ema) in place of the weights; the best "
+             "checkpoint is then the one with the best mean."},
     {TEXTS(eval, buckets), .word = "heldout", .default_text = "heldout", .min_n = 1, .max_n = 32,
      FREE,
      .help = "NAME=FILE, ...: held-out files that 'cldraft eval' reports one by one under their "

@@ -123,6 +123,8 @@ static void plan_params(struct cld_drafter *d, struct cld_plan *plan)
             cld_plan_tensor(plan, &d->master, CLD_F32, 1, n, CLD_FOR_OPTIMIZER, "master weights");
         cld_plan_tensor(plan, &d->m, CLD_F32, 1, n, CLD_FOR_OPTIMIZER, "first moments");
         cld_plan_tensor(plan, &d->v, CLD_F32, 1, n, CLD_FOR_OPTIMIZER, "second moments");
+        if (d->options.ema)
+            cld_plan_tensor(plan, &d->ema, CLD_F32, 1, n, CLD_FOR_OPTIMIZER, "mean of weights");
         cld_plan_tensor(plan, &d->grads, CLD_F32, 1, d->n_elems, CLD_FOR_GRADIENTS, "gradients");
         if (cld_drafter_is_sharded(d)) {
             cld_plan_tensor(plan, &d->shard_sum, CLD_F32, 1, n, CLD_FOR_GRADIENTS,

@@ -66,6 +66,7 @@ struct cld_drafter_options {
     enum cld_dtype storage;    /* of weights and activations: F32, or BF16 */
     enum cld_attention_backend attention;
     bool train;                /* gradients and optimizer state exist */
+    bool ema;                  /* and a moving mean of the weights */
     bool recompute;            /* keep only the inputs of layers; run them again in the backward pass */
     /* With several drafters each keeps the optimizer state of one part of the parameters, and updates
      * that one: the shard-th of n_shards; 0 of 0 or of 1 is the whole. */
@@ -97,6 +98,7 @@ struct cld_drafter {
     bool grads_are_old; /* those of matrices, see cld_drafter_forget_grads */
     size_t shard_first, shard_n;      /* elements whose optimizer state is here: [first, first + n) */
     struct cld_tensor master, m, v;   /* [1, shard_n]; F32 runs: master is that part of weights */
+    struct cld_tensor ema;            /* [1, shard_n] F32, with options.ema: moving mean of master */
     struct cld_tensor shard_sum, shard_in; /* with shards: [1, shard_n] F32, see exchange.h */
     struct cld_param *fc, *hidden_norm, *norm;
 
@@ -191,6 +193,11 @@ const struct cld_tensor *cld_drafter_master(const struct cld_drafter *d);
 /* With shards: makes weights of what was set into the arena of gradients - stored weights, own shard
  * of the master - and zeroes the gradients. Without: nothing is to be done. */
 enum cld_status cld_drafter_adopt(struct cld_drafter *d, struct cld_error *err);
+/* With options.ema: the mean begins as the weights that were set. */
+enum cld_status cld_drafter_begin_ema(struct cld_drafter *d, struct cld_error *err);
+/* Between steps: puts the mean (its own shard) in the place of the weights, and brings those back,
+ * the same bits. Drafters with shards exchange weights after either. Enqueued. */
+enum cld_status cld_drafter_show_ema(struct cld_drafter *d, bool show, struct cld_error *err);
 /* The stored weight follows the master, where they are two and whole. */
 enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
                                   struct cld_error *err);

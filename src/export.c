@@ -92,12 +92,7 @@ static enum cld_status write_weights(const struct cld_export *x, const char *pat
     struct cld_safetensors *own = NULL, *target = NULL;
     struct source *sources = NULL;
     size_t n = 0;
-    char *from = cld_format("%s/drafter.safetensors", x->from);
-    if (!from) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
-        goto done;
-    }
-    if ((s = cld_safetensors_open(from, &own, err)))
+    if ((s = cld_safetensors_open(x->weights, &own, err)))
         goto done;
     if (!(sources = calloc(cld_safetensors_n(own) + 2, sizeof *sources))) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of tensors");
@@ -120,7 +115,6 @@ done:
     cld_safetensors_close(own);
     cld_safetensors_close(target);
     free(sources);
-    free(from);
     return s;
 }
 
@@ -253,7 +247,7 @@ enum cld_status cld_export_write(const struct cld_export *x, const struct cld_de
     struct cld_drafter_file back;
     struct cld_setup setup = {.drafter = x->file.config, .n_taps = x->file.config.n_taps};
     memcpy(setup.taps, x->file.taps, sizeof setup.taps);
-    if ((s = cld_golden_run(x->from, &x->file, x->target_dir, x->target.tied, device, storage,
+    if ((s = cld_golden_run(x->weights, &x->file, x->target_dir, x->target.tied, device, storage,
                             &want, err)) ||
         (s = write_files(x, err)) || (s = write_golden(x, &want, err)) ||
         (s = cld_drafter_config_read(x->out, &back, err)) ||

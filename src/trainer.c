@@ -654,8 +654,9 @@ static void summarise(const struct trainer *t, const char *balance, double begun
         cld_info("features %s", t->features);
     }
     if (t->state.best_step >= 0)
-        cld_info("best held-out accepted length%s %.4f at step %lld",
-                 t->crew.decodes ? " by decoding" : "", t->state.best_accepted,
+        cld_info("best held-out accepted length%s%s %.4f at step %lld",
+                 t->crew.decodes ? " by decoding" : "",
+                 t->cfg->eval.ema ? ", of the mean of weights," : "", t->state.best_accepted,
                  (long long)t->state.best_step);
 }
 

@@ -122,6 +122,7 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     struct cld_drafter_options drafter = {.storage = cfg->runtime.precision,
                                           .attention = cfg->attention.backend,
                                           .train = options->train,
+                                          .ema = options->train && cfg->train.ema > 0,
                                           .recompute = cfg->train.recompute,
                                           .shard = options->shard,
                                           .n_shards = options->n_shards,
@@ -314,7 +315,12 @@ enum cld_status cld_worker_update(struct cld_worker *w, double norm, double lear
                               .weight_decay = (float)w->cfg->train.weight_decay,
                               .grad_scale = (float)scale,
                               .step = step};
-    if (isfinite(norm) && (s = cld_adamw_step(w->q, &adamw, err)))
+    /* The first steps count for less than a mean of many would give them. */
+    double decay = fmin(w->cfg->train.ema, (1 + (double)step) / (10 + (double)step));
+    if (isfinite(norm) &&
+        ((s = cld_adamw_step(w->q, &adamw, err)) ||
+         (d->options.ema &&
+          (s = cld_ema_step(w->q, &d->ema, &d->master, (float)(1 - decay), err)))))
         return s;
     return cld_drafter_forget_grads(d, err);
 }
@@ -355,7 +361,11 @@ static enum cld_status warm_optimizer(struct cld_worker *w, struct cld_error *er
         (cld_drafter_is_sharded(d) && ((s = cld_worker_add_shard(w, 0, true, err)) ||
                                        (s = cld_worker_add_shard(w, 1, false, err)))))
         return s;
-    return cld_worker_optimize(w, 0, 1, &norm, &skipped, err);
+    if ((s = cld_worker_optimize(w, 0, 1, &norm, &skipped, err)) || !d->options.ema)
+        return s;
+    return (s = cld_drafter_begin_ema(d, err)) || (s = cld_drafter_show_ema(d, true, err))
+               ? s
+               : cld_drafter_show_ema(d, false, err);
 }
 
 /* Everything that a micro-batch sets in motion. */
