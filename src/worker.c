@@ -7,6 +7,7 @@
 #include "cache.h"
 #include "log.h"
 #include "ops.h"
+#include "sight.h"
 
 size_t cld_worker_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device)
 {
@@ -388,6 +389,16 @@ static enum cld_status warm_batch(struct cld_worker *w, const struct cld_batch *
     return s ? s : cld_drafter_backward(d, b, err);
 }
 
+/* Two blocks in a short document, the second one in its middle. */
+static enum cld_status check_sight(struct cld_worker *w, struct cld_batch *b, struct cld_error *err)
+{
+    size_t length = cld_min(cld_min(w->cfg->data.max_length, w->limits.n_ctx), 32);
+    if (w->limits.n_blocks < 2 || cld_queue_lists(w->q))
+        return CLD_OK;
+    enum cld_status s = cld_batch_make_up(b, 1, length, 2, &w->setup->rules, err);
+    return s ? s : cld_drafter_check_sight(&w->drafter, b, err);
+}
+
 enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -400,7 +411,7 @@ enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
     for (size_t shrink = 1; !smallest && !s; shrink *= 2)
         if (!(s = made_up_batch(w, shrink, &b, &smallest, err)))
             s = warm_batch(w, &b, err);
-    if (s || (train && (s = warm_optimizer(w, err))) ||
+    if (s || (train && ((s = check_sight(w, &b, err)) || (s = warm_optimizer(w, err)))) ||
         (!w->no_drafter && !cld_queue_lists(w->q) &&
          (s = cld_drafter_check_tiles(&w->drafter, err))) ||
         (s = cld_queue_finish(w->q, err)))

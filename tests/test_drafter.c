@@ -11,6 +11,7 @@
 #include "cmd_common.h"
 #include "drafter.h"
 #include "random.h"
+#include "sight.h"
 #include "tensor_io.h"
 #include "test_device.h"
 
@@ -168,6 +169,28 @@ static void blocks_see_their_own_past_only(void **state)
     close_rig(r);
 }
 
+/* A mask that is off by one is seen before a step. */
+static void a_block_that_sees_its_anchors_state_is_found(void **state)
+{
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        struct rig *r = open_rig(bf16 ? CLD_BF16 : CLD_F32, false, CLD_ATTENTION_SPARSE);
+        struct cld_batch_rules rules = {BLOCK, VOCAB - 1, 2, false, false};
+        struct cld_error why = CLD_ERROR_INIT;
+        OK(cld_batch_build(&r->batch, r->docs, 1, &rules, false, &err));
+        r->batch.n_blocks = 2; /* the last one at 17 of 40 */
+        r->batch.n_draft = 2 * BLOCK;
+        OK(cld_drafter_check_sight(&r->d, &r->batch, &err));
+        r->batch.blocks[1].anchor++;
+        assert_int_equal(cld_drafter_check_sight(&r->d, &r->batch, &why), CLD_E_NUMERIC);
+        assert_non_null(strstr(why.what, "block at position 17 changes with the target's state at"));
+        r->batch.blocks[1].anchor = 0;
+        assert_int_equal(cld_drafter_check_sight(&r->d, &r->batch, &why), CLD_E_NUMERIC);
+        assert_non_null(strstr(why.what, "does not change with the target's states before"));
+        close_rig(r);
+    }
+}
+
 /* Loss and gradients of one micro-batch; returns the gradient arena on the host. */
 static float *gradients(struct rig *r, double *loss)
 {
@@ -263,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_see_their_own_past_only),
+        cmocka_unit_test(a_block_that_sees_its_anchors_state_is_found),
         cmocka_unit_test(recompute_and_repeats_give_the_same_bits),
         cmocka_unit_test(dense_agrees_with_sparse),
         cmocka_unit_test(gradients_match_finite_differences),
