@@ -1,11 +1,12 @@
 /* checkpoint.h - a run's checkpoints: RUN/checkpoints/step-N, each whole or not there.
  *
- *     drafter-ema.safetensors            with train.ema: the mean of weights, like
- * drafter.safetensors
  *     config.json, drafter.safetensors   the drafter as published ones are laid out, bf16: it can
- * be served or evaluated as it is optimizer.safetensors              master., m., v. (and ema.) + published
- * name, F32: exact bits state.json                         step, cursor, counters, configuration
- * (train_state.h) manifest.json                      SHA-256 of each
+ *                                        be served or evaluated as it is
+ *     drafter-ema.safetensors            with train.ema: the mean of weights, like that
+ *     optimizer.safetensors              master., m., v. (and ema.) + published name, F32: exact
+ *                                        bits
+ *     state.json                         step, cursor, counters, configuration (train_state.h)
+ *     manifest.json                      SHA-256 of each
  *
  * Resuming from one gives the bits of a run that was never stopped. `best` is a link to the one
  * with the best held-out accepted length. Crash safety and the choice of the newest are
