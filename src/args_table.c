@@ -116,6 +116,15 @@ static const struct cld_option runtime = {
 static const struct cld_option target = {
     .name = "target", .value = "DIR",
     .help = "the target's directory, where it is no longer that of the run"};
+static const struct cld_option ema = {
+    .name = "ema", .help = "the moving mean of the weights (train.ema) in place of the weights"};
+static const struct cld_option layers = {
+    .name = "layers", .value = "LIST", .needed = true,
+    .help = "layers of the files' states as their writer counts them, one more than target.taps each"};
+static const struct cld_option heldout = {
+    .name = "heldout", .help = "the files are of the rows of data.heldout, not of data.train"};
+static const struct cld_option unchecked = {
+    .name = "unchecked", .help = "do not run the target to see that the states are those of the layers"};
 static const struct cld_option markdown = {
     .name = "markdown", .help = "print the page of docs/ on the topic"};
 
@@ -171,7 +180,13 @@ const struct cld_command cld_commands[] = {
                         "Writes config.json, weights, a card and the logits of one block, then reads "
                         "them again and compares: 1 if they differ. Refuses, with 2, what a serving "
                         "program would compute otherwise than it was trained.",
-                        {&layout, &runtime, &target, &device, &precision}},
+                        {&layout, &runtime, &ema, &target, &device, &precision}},
+    [CLD_CMD_IMPORT] = {"import-features", "CONFIG DIR", 2, 2,
+                        "take hidden states of other programs as stored features",
+                        "DIR/hs_I.safetensors, as speculators and vLLM write them, belongs to line I of "
+                        "the rows. Tokens, types and shapes are compared, and the states of one row with "
+                        "the target's own. See docs/features.md.",
+                        {&layers, &heldout, &unchecked, &device, &set}},
     [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,
                                "compare every kernel with a double-precision reference", "",
                                {&device, &both, &op, &only_case, &list, &seed, &families,

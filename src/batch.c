@@ -19,6 +19,7 @@ void cld_batch_free(struct cld_batch *b)
     free(b->labels);
     free(b->weights);
     free(b->rows);
+    free(b->before);
     free(b->place);
     memset(b, 0, sizeof *b);
 }
@@ -58,6 +59,7 @@ static bool reserve(struct cld_batch *b, size_t n_ctx, size_t n_blocks, size_t n
             !grow(&b->labels, n_draft, sizeof *b->labels) ||
             !grow(&b->weights, n_draft, sizeof *b->weights) ||
             !grow(&b->rows, n_draft, sizeof *b->rows) ||
+            !grow(&b->before, n_draft, sizeof *b->before) ||
             !grow(&b->place, n_draft, sizeof *b->place))
             return false;
         b->cap_draft = n_draft;
@@ -65,38 +67,55 @@ static bool reserve(struct cld_batch *b, size_t n_ctx, size_t n_blocks, size_t n
     return true;
 }
 
-/* Weight of the row at this offset of a block, were it supervised. */
-static double decay(const struct cld_batch_rules *rules, size_t offset)
+/* The first row of a document's j-th block that has a loss. */
+static size_t first_row(const struct cld_document *d, size_t j, const struct cld_batch_rules *rules)
 {
-    return rules->gamma > 0 ? exp(-(double)(offset - 1) / rules->gamma) : 1.0;
+    return d->prefixes ? (size_t)d->prefixes[j] : cld_rules_first(rules);
+}
+
+/* Weight of the row at this offset of a block whose losses begin at `first`, were it supervised. */
+static double decay(const struct cld_batch_rules *rules, size_t first, size_t offset)
+{
+    return rules->gamma > 0 ? exp(-(double)(offset - first) / rules->gamma) : 1.0;
+}
+
+/* Where in the document the label of a row stands. */
+static size_t label_at(const struct cld_batch_rules *rules, size_t anchor, size_t offset)
+{
+    return anchor + offset + rules->anchor_first;
 }
 
 /* Is the row at `offset` of the block at `anchor` supervised? `*open` carries stop_at_gap. */
-static bool supervised(const struct cld_document *d, size_t anchor, size_t offset,
+static bool supervised(const struct cld_document *d, size_t anchor, size_t first, size_t offset,
                        const struct cld_batch_rules *rules, bool *open)
 {
-    bool yes = offset > 0 && anchor + offset < d->n && d->mask[anchor + offset] && *open;
-    if (offset > 0 && !yes && rules->stop_at_gap)
+    size_t at = label_at(rules, anchor, offset);
+    bool yes = offset >= first && at < d->n && d->mask[at] && *open;
+    if (offset >= first && !yes && rules->stop_at_gap)
         *open = false;
     return yes;
 }
 
-static void lay_block(struct cld_batch *b, const struct cld_document *d, size_t doc, size_t anchor,
+static void lay_block(struct cld_batch *b, const struct cld_document *d, size_t doc, size_t j,
                       const struct cld_batch_rules *rules)
 {
     bool open = true;
+    size_t anchor = (size_t)d->anchors[j], first = first_row(d, j, rules);
     size_t row = b->n_blocks * rules->block_size;
     b->blocks[b->n_blocks] = (struct cld_block){(int32_t)doc, (int32_t)(doc + anchor)};
     b->block_tag[b->n_blocks++] = d->tag;
     for (size_t o = 0; o < rules->block_size; o++, row++) {
-        b->draft_ids[row] = o ? rules->mask_token : d->ids[anchor];
+        bool seen = !o || (d->prefixes && o < first);
+        b->draft_ids[row] = seen ? d->ids[anchor + o] : rules->mask_token;
         b->place[row] = -1;
-        if (!supervised(d, anchor, o, rules, &open))
+        if (!supervised(d, anchor, first, o, rules, &open))
             continue;
-        double w = decay(rules, o);
+        double w = decay(rules, first, o);
+        size_t label = label_at(rules, anchor, o);
         b->place[row] = (int32_t)b->n_supervised;
         b->rows[b->n_supervised] = (int32_t)row;
-        b->labels[b->n_supervised] = d->ids[anchor + o];
+        b->labels[b->n_supervised] = d->ids[label];
+        b->before[b->n_supervised] = (int32_t)(doc + label - 1);
         b->weights[b->n_supervised++] = (float)w;
         b->sum_weight += w;
     }
@@ -111,6 +130,7 @@ enum cld_status cld_batch_continue(struct cld_batch *b, const int32_t *ids, size
     b->n_ctx = n_ctx;
     b->n_blocks = 1;
     b->block_size = b->n_draft = n_rows;
+    b->anchor_first = rules->anchor_first;
     b->n_supervised = 0;
     b->sum_weight = 0;
     b->blocks[0] = (struct cld_block){0, (int32_t)n};
@@ -143,6 +163,7 @@ enum cld_status cld_batch_build(struct cld_batch *b, const struct cld_document *
                         "no host memory for a micro-batch of %zu tokens and %zu blocks", n_ctx,
                         n_blocks);
     b->block_size = rules->block_size;
+    b->anchor_first = rules->anchor_first;
     b->n_ctx = b->n_blocks = b->n_supervised = 0;
     b->sum_weight = 0;
     for (size_t i = 0; i < n_docs; i++) {
@@ -156,7 +177,7 @@ enum cld_status cld_batch_build(struct cld_batch *b, const struct cld_document *
             b->positions[b->n_ctx++] = (int32_t)p;
         }
         for (size_t j = 0; j < d->n_anchors; j++)
-            lay_block(b, d, doc, (size_t)d->anchors[j], rules);
+            lay_block(b, d, doc, j, rules);
     }
     b->n_draft = b->n_blocks * rules->block_size;
     for (size_t r = 0; r < b->n_draft; r++) {
@@ -183,7 +204,8 @@ enum cld_status cld_batch_make_up(struct cld_batch *b, size_t n_docs, size_t len
     for (size_t i = 0; i < n_anchors; i++)
         anchors[i] = (int32_t)(i * length / n_anchors);
     for (size_t i = 0; i < n_docs; i++)
-        docs[i] = (struct cld_document){ids, mask, length, anchors, n_anchors, i, i, false};
+        docs[i] = (struct cld_document){.ids = ids, .mask = mask, .n = length, .anchors = anchors,
+                                        .n_anchors = n_anchors, .tag = i, .row = i};
     s = cld_batch_build(b, docs, n_docs, rules, true, err);
 done:
     free(ids);
@@ -201,10 +223,11 @@ void cld_batch_count(const struct cld_document *docs, size_t n_docs,
     for (size_t i = 0; i < n_docs; i++)
         for (size_t j = 0; j < docs[i].n_anchors; j++) {
             bool open = true;
-            for (size_t o = 0; o < rules->block_size; o++)
-                if (supervised(&docs[i], (size_t)docs[i].anchors[j], o, rules, &open)) {
+            size_t first = first_row(&docs[i], j, rules);
+            for (size_t o = first; o < rules->block_size; o++)
+                if (supervised(&docs[i], (size_t)docs[i].anchors[j], first, o, rules, &open)) {
                     ++*n_supervised;
-                    *sum_weight += decay(rules, o);
+                    *sum_weight += decay(rules, first, o);
                 }
         }
 }
@@ -218,6 +241,8 @@ size_t cld_cut(struct cld_cutter *c, struct cld_document *out)
         if (tokens + d.n > c->n_ctx || tags + new_tag > c->n_tags || blocks == c->n_blocks)
             break;
         d.anchors += c->anchor;
+        if (d.prefixes)
+            d.prefixes += c->anchor;
         d.n_anchors = cld_min(d.n_anchors - c->anchor, c->n_blocks - blocks);
         tokens += d.n;
         blocks += d.n_anchors;
@@ -237,7 +262,7 @@ void cld_score_add(struct cld_score *s, const struct cld_batch *b, const float *
     s->sum_weight += b->sum_weight;
     s->n_supervised += b->n_supervised;
     for (size_t i = 0; i < b->n_supervised; i++) {
-        size_t offset = (size_t)b->rows[i] % b->block_size;
+        size_t offset = (size_t)b->rows[i] % b->block_size + b->anchor_first;
         s->loss += (double)b->weights[i] * (double)ce[i];
         s->n_hits += hit[i] != 0;
         s->position_n[offset]++;

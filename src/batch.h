@@ -4,7 +4,8 @@
  * Documents stand one after the other without padding, whatever rows they came from; positions
  * restart in each, and no span crosses a border. Blocks are sorted by (document, anchor). Row o of
  * a block holds the anchor's token (o = 0) or the mask token, and predicts the token at anchor + o;
- * row 0 carries no loss. (DFlash, arXiv 2602.06036; rules in docs/algorithm.md.)
+ * row 0 carries no loss. Anchor-first, it predicts the token at anchor + o + 1, and row 0 has a loss
+ * like the others. (DFlash, arXiv 2602.06036; rules in docs/algorithm.md.)
  *
  * Host memory, owned by the batch; one thread at a time. */
 #ifndef CLD_BATCH_H
@@ -24,6 +25,9 @@ struct cld_document {
     size_t n;
     const int32_t *anchors; /* [n_anchors] */
     size_t n_anchors;
+    /* [n_anchors] or NULL: rows [0, prefix) of that block hold the text and have no loss, as if so
+     * much of a block had been accepted (variable-prefix). Each at least 1; NULL: 1 in all. */
+    const int32_t *prefixes;
     size_t tag; /* the caller's: which row it came from */
     uint64_t row; /* its id in the training or held-out set; for those who keep features */
     bool heldout;
@@ -32,12 +36,24 @@ struct cld_document {
 struct cld_batch_rules {
     size_t block_size;
     int32_t mask_token;
-    double gamma;     /* weight of row o: exp(-(o - 1) / gamma); 0: 1 */
+    double gamma;     /* weight of the k-th row with a loss, from 0: exp(-k / gamma); 0: 1 */
     bool stop_at_gap; /* a block's weights end at its first unsupervised row */
+    bool anchor_first; /* labels are shifted by one; documents have no prefixes then */
 };
+
+/* Rows of a block that predict, and the first of them. */
+static inline size_t cld_rules_first(const struct cld_batch_rules *r)
+{
+    return r->anchor_first ? 0 : 1;
+}
+static inline size_t cld_rules_drafted(const struct cld_batch_rules *r)
+{
+    return r->block_size - cld_rules_first(r);
+}
 
 struct cld_batch {
     size_t n_ctx, n_blocks, block_size, n_draft, n_supervised;
+    bool anchor_first;
     int32_t *ctx_ids;   /* [n_ctx] */
     int32_t *ctx_doc;   /* [n_ctx] index of the first token of the document */
     int32_t *positions; /* [n_ctx + n_draft] of context tokens, then of draft rows */
@@ -47,6 +63,7 @@ struct cld_batch {
     int32_t *labels;    /* [n_supervised] of the supervised rows, in order */
     float *weights;     /* [n_supervised] mask * decay, not normalised */
     int32_t *rows;      /* [n_supervised] their draft rows */
+    int32_t *before;    /* [n_supervised] the context token before each label */
     int32_t *place;     /* [n_draft] index into the supervised rows, or -1 */
     double sum_weight;  /* sum of weights */
     size_t cap_ctx, cap_blocks, cap_draft;
@@ -96,7 +113,7 @@ struct cld_score {
     size_t n_supervised, n_hits;
     size_t n_blocks;      /* with at least one supervised row */
     double accepted;      /* sum over blocks of supervised rows before the first supervised miss */
-    size_t position_hits[64], position_n[64]; /* by offset in the block */
+    size_t position_hits[64], position_n[64]; /* by the label's distance from the anchor */
 };
 /* From the cross-entropy [n_supervised] and hits [n_supervised] of a batch. */
 void cld_score_add(struct cld_score *s, const struct cld_batch *b, const float *ce,

@@ -75,8 +75,9 @@ static enum cld_status read_config(const char *path, const json_t *root, struct 
     if (!(c->rope_theta > 0) || !(c->rms_norm_eps > 0))
         return cld_fail(err, CLD_E_INPUT, "", "%s: rope_theta or rms_norm_eps is missing", path);
     k->rules = (struct cld_batch_rules){
-        c->block_size, c->mask_token,
-        json_number_value(json_object_get(root, "loss_decay_gamma")), false};
+        .block_size = c->block_size,
+        .mask_token = c->mask_token,
+        .gamma = json_number_value(json_object_get(root, "loss_decay_gamma"))};
     if ((s = cld_drafter_config_check(c, err))) {
         cld_fail_prefix(err, "%s", path);
         return err->status = CLD_E_INPUT;

@@ -36,9 +36,13 @@ const struct cld_check_op cld_check_ops[] = {
     {"scatter", cld_check_scatter, copies, false},
     {"fill", cld_check_fill, plain, false},
     {"cross_entropy", cld_check_cross_entropy, copies | BIT(F32_ONE), true},
+    {"soft_targets", cld_check_soft_targets,
+     BIT(EXACT) | BIT(F32_SOFTMAX) | BIT(F32_STEEP) | BIT(BF16_GRAD) | BIT(BF16_STEEP_GRAD), true},
+    {"dpace", cld_check_dpace, BIT(F32), false},
     {"first_max", cld_check_first_max, BIT(EXACT), false},
     {"sum_squares", cld_check_sum_squares, BIT(F32_ONE), false},
     {"adamw", cld_check_adamw, plain | BIT(F32_ONE), false},
+    {"ema", cld_check_ema, BIT(F32_ONE), false},
     {NULL, NULL, 0, false},
 };
 

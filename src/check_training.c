@@ -1,4 +1,5 @@
-/* check_training.c - checks of cross-entropy, the first maximum, the sum of squares and AdamW. */
+/* check_training.c - checks of cross-entropy, the first maximum, the sum of squares, AdamW and
+ * the mean of weights. */
 #include "check_ops.h"
 
 #include <math.h>
@@ -391,5 +392,47 @@ enum cld_status cld_check_adamw(struct cld_check *c, struct cld_error *err)
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < sizeof cases / sizeof *cases && !s; i++)
         s = adamw_case(c, &cases[i], err);
+    return s;
+}
+
+/* --- mean of weights -------------------------------------------------------------------------- */
+
+struct ema {
+    struct cld_check_tensor *mean, *x;
+    float share;
+};
+
+static enum cld_status run_ema(struct cld_check *c, void *arg, struct cld_error *err)
+{
+    struct ema *o = arg;
+    return cld_ema_step(c->q, &o->mean->t, &o->x->t, o->share, err);
+}
+
+enum cld_status cld_check_ema(struct cld_check *c, struct cld_error *err)
+{
+    static const struct {
+        size_t n, skew;
+        float share;
+    } cases[] = {{0, 0, 0.1f}, {1, 0, 0.1f}, {945, 1, 1e-4f}, {4104, 0, 0.5f}, {9001, 0, 1}};
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && !s; i++) {
+        struct ema o = {.share = cases[i].share};
+        double *want, share = (double)cases[i].share;
+        cld_check_begin(c, "ema n=%zu skew=%zu share=%g", cases[i].n, cases[i].skew, share);
+        c->skew = cases[i].skew;
+        if (c->skip)
+            continue;
+        if ((s = cld_check_doubles(c, cases[i].n, &want, err)) ||
+            (s = cld_check_input(c, "mean", CLD_F32, 1, cases[i].n, 1, &o.mean, err)) ||
+            (s = cld_check_input(c, "x", CLD_F32, 1, cases[i].n, 1, &o.x, err)))
+            return s;
+        for (size_t k = 0; k < cases[i].n; k++)
+            want[k] = (1 - share) * o.mean->value[k] + share * o.x->value[k];
+        o.mean->output = true;
+        if ((s = cld_check_twice(c, run_ema, &o, err)) ||
+            (s = cld_check_compare(c, o.mean, want, CLD_BOUND_F32_ONE, err)))
+            return s;
+        cld_check_end(c);
+    }
     return s;
 }

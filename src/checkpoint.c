@@ -14,23 +14,29 @@
 /* Room for headers, config.json, state.json and the manifest. */
 static const size_t small_files_bytes = (size_t)4 << 20;
 
-enum { N_OPTIMIZER = 3 };
+enum { MAX_OPTIMIZER = 4 };
+
+static int n_optimizer(const struct cld_drafter *d)
+{
+    return d->options.ema ? MAX_OPTIMIZER : MAX_OPTIMIZER - 1;
+}
 
 /* Of the drafter's own arenas, or of the image. */
 static void optimizer_parts(const struct cld_drafter *d, const struct cld_image *image,
-                            struct cld_drafter_part parts[N_OPTIMIZER])
+                            struct cld_drafter_part parts[MAX_OPTIMIZER])
 {
     const unsigned exact = CLD_DTYPE_BIT(CLD_F32);
-    const char *const names[N_OPTIMIZER] = {"master.", "m.", "v."};
-    const struct cld_tensor *arenas[N_OPTIMIZER] = {&d->master, &d->m, &d->v};
-    for (int i = 0; i < N_OPTIMIZER; i++)
+    const char *const names[MAX_OPTIMIZER] = {"master.", "m.", "v.", "ema."};
+    const struct cld_tensor *arenas[MAX_OPTIMIZER] = {&d->master, &d->m, &d->v, &d->ema};
+    for (int i = 0; i < MAX_OPTIMIZER; i++)
         parts[i] = (struct cld_drafter_part){names[i], arenas[i], NULL, CLD_F32, exact, false};
     if (!image)
         return;
     parts[0].host = image->master;
     parts[1].host = image->m;
     parts[2].host = image->v;
-    for (int i = 0; i < N_OPTIMIZER; i++)
+    parts[3].host = image->ema;
+    for (int i = 0; i < MAX_OPTIMIZER; i++)
         parts[i].arena = NULL;
 }
 
@@ -46,14 +52,14 @@ static enum cld_status check_trains(const struct cld_drafter *d, struct cld_erro
 static enum cld_status load_shards(struct cld_drafter *d, const char *path, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    struct cld_drafter_part parts[N_OPTIMIZER];
-    const struct cld_tensor *moments[N_OPTIMIZER] = {NULL, &d->m, &d->v};
+    struct cld_drafter_part parts[MAX_OPTIMIZER];
+    const struct cld_tensor *moments[MAX_OPTIMIZER] = {NULL, &d->m, &d->v, &d->ema};
     const size_t size = sizeof(float);
-    for (int i = N_OPTIMIZER; i-- > 0 && !s;) {
+    for (int i = n_optimizer(d); i-- > 0 && !s;) {
         optimizer_parts(d, NULL, parts);
-        for (int k = 0; k < N_OPTIMIZER; k++)
+        for (int k = 0; k < n_optimizer(d); k++)
             parts[k].arena = k == i ? &d->grads : NULL;
-        if ((s = cld_drafter_read_parts(d, path, parts, N_OPTIMIZER, err)))
+        if ((s = cld_drafter_read_parts(d, path, parts, (size_t)n_optimizer(d), err)))
             return s;
         s = i ? cld_buf_copy(d->grads.buf, d->shard_first * size, moments[i]->buf, 0,
                              d->shard_n * size, err)
@@ -64,8 +70,24 @@ static enum cld_status load_shards(struct cld_drafter *d, const char *path, stru
 
 size_t cld_checkpoint_bytes(const struct cld_drafter *d)
 {
-    size_t elem_bytes = sizeof(uint16_t) + N_OPTIMIZER * sizeof(float);
+    size_t elem_bytes = sizeof(uint16_t) + (size_t)n_optimizer(d) * sizeof(float);
+    elem_bytes += d->options.ema ? sizeof(uint16_t) : 0;
     return cld_add(cld_mul(d->n_elems, elem_bytes), small_files_bytes);
+}
+
+/* The mean as a drafter of its own, where there is one. */
+static enum cld_status write_ema(const char *dir, const struct cld_drafter *d,
+                                 const struct cld_image *image, struct cld_error *err)
+{
+    const struct cld_drafter_part part = {"", image ? NULL : &d->ema, image ? image->ema : NULL,
+                                          CLD_BF16, CLD_DTYPES_FLOAT, true};
+    if (!d->options.ema)
+        return CLD_OK;
+    char *path = cld_format("%s/" CLD_EMA_FILE, dir);
+    enum cld_status s = path ? cld_drafter_write_parts(d, path, &part, 1, err)
+                             : cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", dir);
+    free(path);
+    return s;
 }
 
 /* All files of a checkpoint but the manifest. */
@@ -75,7 +97,7 @@ static enum cld_status write_files(const char *dir, const struct cld_drafter *d,
                                    const struct cld_train_state *st, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    struct cld_drafter_part parts[N_OPTIMIZER];
+    struct cld_drafter_part parts[MAX_OPTIMIZER];
     char *weights = cld_format("%s/drafter.safetensors", dir);
     char *optimizer = cld_format("%s/optimizer.safetensors", dir);
     char *state = cld_format("%s/state.json", dir), *text = NULL;
@@ -84,8 +106,8 @@ static enum cld_status write_files(const char *dir, const struct cld_drafter *d,
         s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", dir);
         goto done;
     }
-    if ((s = cld_drafter_write(d, image, weights, err)) ||
-        (s = cld_drafter_write_parts(d, optimizer, parts, N_OPTIMIZER, err)) ||
+    if ((s = cld_drafter_write(d, image, weights, err)) || (s = write_ema(dir, d, image, err)) ||
+        (s = cld_drafter_write_parts(d, optimizer, parts, (size_t)n_optimizer(d), err)) ||
         (s = cld_drafter_config_write(dir, f, err)) || (s = cld_train_state_text(st, &text, err)))
         goto done;
     s = cld_file_write(state, text, strlen(text), err);
@@ -187,7 +209,7 @@ enum cld_status cld_checkpoint_state(const char *resolved, struct cld_train_stat
 enum cld_status cld_checkpoint_load(const char *resolved, struct cld_drafter *d,
                                     struct cld_error *err)
 {
-    struct cld_drafter_part parts[N_OPTIMIZER];
+    struct cld_drafter_part parts[MAX_OPTIMIZER];
     struct cld_drafter_file f;
     char *path = cld_format("%s/optimizer.safetensors", resolved);
     enum cld_status s = CLD_OK;
@@ -201,11 +223,23 @@ enum cld_status cld_checkpoint_load(const char *resolved, struct cld_drafter *d,
         goto done;
     }
     optimizer_parts(d, NULL, parts);
-    if ((s = cld_drafter_read_parts(d, path, parts, N_OPTIMIZER, err)))
+    if ((s = cld_drafter_read_parts(d, path, parts, (size_t)n_optimizer(d), err)))
         goto done;
     for (size_t i = 0; i < d->n_params && !s; i++)
         s = cld_drafter_round(d, &d->params[i], err);
 done:
     free(path);
     return s;
+}
+
+enum cld_status cld_checkpoint_ema(const char *dir, char **out, struct cld_error *err)
+{
+    *out = cld_format("%s/" CLD_EMA_FILE, dir);
+    if (!*out)
+        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", dir);
+    return has_file(dir, CLD_EMA_FILE)
+               ? CLD_OK
+               : cld_fail(err, CLD_E_INPUT, "name a checkpoint of a run with train.ema, or take the "
+                                            "trained weights",
+                          "%s has no mean of weights (" CLD_EMA_FILE ")", dir);
 }

@@ -1,9 +1,12 @@
 /* checkpoint.h - a run's checkpoints: RUN/checkpoints/step-N, each whole or not there.
  *
  *     config.json, drafter.safetensors   the drafter as published ones are laid out, bf16: it can
- * be served or evaluated as it is optimizer.safetensors              master., m. and v. + published
- * name, F32: exact bits state.json                         step, cursor, counters, configuration
- * (train_state.h) manifest.json                      SHA-256 of each
+ *                                        be served or evaluated as it is
+ *     drafter-ema.safetensors            with train.ema: the mean of weights, like that
+ *     optimizer.safetensors              master., m., v. (and ema.) + published name, F32: exact
+ *                                        bits
+ *     state.json                         step, cursor, counters, configuration (train_state.h)
+ *     manifest.json                      SHA-256 of each
  *
  * Resuming from one gives the bits of a run that was never stopped. `best` is a link to the one
  * with the best held-out accepted length. Crash safety and the choice of the newest are
@@ -18,6 +21,8 @@
 
 #include "drafter_file.h"
 #include "train_state.h"
+
+#define CLD_EMA_FILE "drafter-ema.safetensors"
 
 /* Bytes of one checkpoint on disk, about. */
 size_t cld_checkpoint_bytes(const struct cld_drafter *d);
@@ -53,5 +58,8 @@ enum cld_status cld_checkpoint_state(const char *resolved, struct cld_train_stat
  * trains, its own part of them where it has shards. CLD_E_INPUT if its geometry is another. */
 enum cld_status cld_checkpoint_load(const char *resolved, struct cld_drafter *d,
                                     struct cld_error *err);
+
+/* The file of a checkpoint's mean of weights; the caller frees *out. CLD_E_INPUT if it has none. */
+enum cld_status cld_checkpoint_ema(const char *dir, char **out, struct cld_error *err);
 
 #endif

@@ -50,7 +50,7 @@ static enum cld_status report(struct cld_worker *w, struct cld_feed *feed,
     struct cld_eval_report r = {.drafter = drafter,
                                 .cfg = w->cfg,
                                 .worker = w,
-                                .block_size = w->setup->drafter.block_size,
+                                .n_verified = cld_rules_drafted(&w->setup->rules) + 1,
                                 .n_buckets = cld_feed_n_buckets(feed)};
     if (!(r.buckets = calloc(r.n_buckets + 1, sizeof *r.buckets)))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
@@ -81,9 +81,11 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
     struct cld_feature_store *store = NULL;
     bool offline = cfg->features.mode == CLD_FEATURES_OFFLINE;
     int64_t mask_token = -1;
+    char *mean = NULL;
     if ((s = cld_feed_open(cfg, &feed, err)) || (s = cld_feed_mask_token(feed, &mask_token, err)) ||
         (s = cld_setup_read(cfg, mask_token, &setup, err)) ||
         (s = cld_drafter_config_read(drafter, &file, err)) ||
+        (cfg->eval.ema && (s = cld_checkpoint_ema(drafter, &mean, err))) ||
         (s = cld_drafter_config_same(&setup.drafter, &file.config, drafter, err)) ||
         (s = cld_setup_same_taps(&setup, file.taps, drafter, err)) ||
         (s = cld_feed_load(feed, setup.target.vocab, false, err)) ||
@@ -101,10 +103,11 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
     cld_info("device %zu: %s", device.index, device.name);
     if ((s = cld_worker_plan(&w, cfg, &setup, &device, &options, err)) ||
         (s = cld_worker_check(&w, err)) || (s = cld_worker_create(&w, err)) ||
-        (s = cld_drafter_load(&w.drafter, drafter, err)))
+        (s = cld_drafter_load(&w.drafter, mean ? mean : drafter, err)))
         goto done;
     s = report(&w, feed, store, drafter, json, err);
 done:
+    free(mean);
     cld_worker_close(&w);
     cld_devices_close(devices);
     cld_feed_close(feed);

@@ -76,11 +76,19 @@ enum cld_status cld_cmd_export(const struct cld_args *a, struct cld_error *err)
     struct cld_config run = {0};
     struct cld_devices *devices = NULL;
     struct cld_device_info device;
-    char *checkpoint = NULL;
+    char *checkpoint = NULL, *weights = NULL;
+    bool mean = cld_args_flag(a, "ema");
     take_options(a, &x);
     if ((s = cld_checkpoint_find(cld_args_at(a, 0), false, &checkpoint, err)))
         goto done;
     x.from = checkpoint;
+    if (mean && (s = cld_checkpoint_ema(checkpoint, &weights, err)))
+        goto done;
+    if (!mean && !(weights = cld_format("%s/drafter.safetensors", checkpoint))) {
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+        goto done;
+    }
+    x.weights = weights;
     if ((s = cld_drafter_config_read(checkpoint, &x.file, err)) ||
         (s = cld_checkpoint_state(checkpoint, &st, err)) ||
         (s = cld_config_parse(st.config, "the checkpoint's configuration", &run, err)) ||
@@ -89,11 +97,13 @@ enum cld_status cld_cmd_export(const struct cld_args *a, struct cld_error *err)
         (s = cld_dir_make(x.out, err)) ||
         (s = cld_export_write(&x, &device, cld_cmd_precision(a), err)))
         goto done;
-    printf("%s exported to %s; read again, it gives the same logits\n", checkpoint, x.out);
+    printf("%s%s exported to %s; read again, it gives the same logits\n", mean ? "the mean of weights of " : "",
+           checkpoint, x.out);
 done:
     cld_devices_close(devices);
     cld_config_free(&run);
     cld_train_state_free(&st);
+    free(weights);
     free(checkpoint);
     return s;
 }

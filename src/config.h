@@ -35,6 +35,13 @@ enum cld_features_mode { CLD_FEATURES_ONLINE, CLD_FEATURES_OFFLINE, CLD_FEATURES
 enum cld_bad_row { CLD_BAD_ROW_SKIP, CLD_BAD_ROW_FAIL };
 enum cld_history { CLD_HISTORY_FAIL, CLD_HISTORY_MASK, CLD_HISTORY_TELL };
 enum cld_layer_type { CLD_LAYER_FULL, CLD_LAYER_SLIDING };
+enum cld_objective {
+    CLD_OBJECTIVE_STATIC,         /* weights fall with gamma */
+    CLD_OBJECTIVE_DPACE,          /* weights by how sure the drafter is */
+    CLD_OBJECTIVE_SOFT,           /* the target's distribution */
+    CLD_OBJECTIVE_VARIABLE_PREFIX /* blocks of which a part is known */
+};
+enum cld_drafter_rows { CLD_LAYOUT_DFLASH, CLD_LAYOUT_ANCHOR_FIRST };
 enum cld_schedule {
     CLD_SCHEDULE_COSINE,
     CLD_SCHEDULE_LINEAR,
@@ -125,6 +132,7 @@ struct cld_config {
         size_t heads, kv_heads, head_dim, intermediate_size; /* 0: the target's */
         double rope_theta;                                   /* 0: the target's */
         size_t block_size;
+        enum cld_drafter_rows layout;
         char *mask_token;                 /* id in decimal or the token's text; NULL: not given */
         struct cld_enum_list layer_types; /* enum cld_layer_type; one for all layers, or one each */
         size_t sliding_window;            /* positions, the query's own included; 0: none */
@@ -144,7 +152,11 @@ struct cld_config {
         double min_lr_ratio;
         double beta1, beta2, epsilon, weight_decay;
         double clip;  /* largest global gradient norm; 0: off */
+        enum cld_objective objective;
         double gamma; /* decay of loss weights within a block; 0: uniform */
+        double dpace_alpha;
+        double soft_weight, soft_temperature;
+        double ema; /* decay of the mean of weights; 0: none is kept */
         bool stop_at_gap;
         bool recompute;
         size_t loss_chunk;       /* blocks */
@@ -184,6 +196,7 @@ struct cld_config {
     } log;
     struct {
         size_t rows; /* held-out rows used; 0: all */
+        bool ema;    /* the mean of weights is what is evaluated */
         size_t decode_rows;  /* of each bucket; 0: none is decoded */
         size_t decode_every; /* steps of training; 0: never */
         struct cld_text_list buckets; /* "NAME=FILE"; n == 0: data.heldout */

@@ -143,6 +143,25 @@ static enum cld_status check_batch(const struct cld_config *cfg, struct cld_erro
     return CLD_OK;
 }
 
+static enum cld_status check_objective(const struct cld_config *cfg, enum cld_config_use use,
+                                       struct cld_error *err)
+{
+    enum cld_objective o = cfg->train.objective;
+    bool anchor_first = cfg->drafter.layout == CLD_LAYOUT_ANCHOR_FIRST;
+    /* The last known row would predict the first unknown one: its loss has no rule. */
+    if (o == CLD_OBJECTIVE_VARIABLE_PREFIX && anchor_first)
+        return REFUSE(cfg, "train.objective", "use drafter.layout = dflash",
+                      "train.objective is variable-prefix, drafter.layout is anchor-first");
+    if (cfg->eval.ema && !(cfg->train.ema > 0) && use == CLD_CONFIG_TRAIN)
+        return REFUSE(cfg, "eval.ema", "set train.ema, for example to 0.999",
+                      "eval.ema is yes, train.ema is no");
+    if (anchor_first && cfg->drafter.block_size > 63)
+        return REFUSE(cfg, "drafter.block_size", "63 tokens and the known one are the most",
+                      "drafter.block_size is %zu, drafter.layout is anchor-first",
+                      cfg->drafter.block_size);
+    return CLD_OK;
+}
+
 static enum cld_status check_schedule(const struct cld_config *cfg, struct cld_error *err)
 {
     double warmup = cfg->train.warmup, decay = cfg->train.wsd_decay;
@@ -206,7 +225,7 @@ enum cld_status cld_config_check(const struct cld_config *cfg, enum cld_config_u
     if ((s = check_sweep(cfg, use, err)) || (s = check_needed(cfg, use, err)) || (s = check_data(cfg, use, err)) ||
         (s = check_taps(cfg, err)) || (s = check_layers(cfg, err)) || (s = check_heads(cfg, err)) ||
         (s = check_mask_token(cfg, err)) || (s = check_batch(cfg, err)) ||
-        (s = check_schedule(cfg, err)) || (s = check_features(cfg, err)))
+        (s = check_schedule(cfg, err)) || (s = check_objective(cfg, use, err)) || (s = check_features(cfg, err)))
         return s;
     return check_memory(cfg, err);
 }

@@ -129,6 +129,10 @@ const struct cld_config_key cld_config_keys[] = {
     {TEXT(drafter, mask_token), .needed = TRAIN | MODEL,
      .help = "Token that stands for a position to be drafted: its id, or its text. One that the "
              "target's vocabulary has and its data never use; not the padding."},
+    {ENUM(drafter, layout), .default_text = "dflash", .names = NAMES{"dflash", "anchor-first", NULL},
+     .help = "What row o of a block predicts. dflash: the token at its own position, the anchor's row "
+             "nothing. anchor-first: the next one, the anchor's row too. Weights look alike and serve "
+             "the other layout wrongly."},
     {ENUMS(drafter, layer_types), .default_text = "full_attention", .min_n = 1, .max_n = 32,
      .names = NAMES{"full_attention", "sliding_attention", NULL},
      .help = "One type for all layers, or one for each."},
@@ -177,9 +181,27 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "AdamW: decoupled weight decay of matrices; norms have none."},
     {REAL(train, clip), .default_text = "1.0", .min = 0, .max = 1e6,
      .help = "Largest global norm of the gradient; 0 does not clip."},
+    {ENUM(train, objective), .default_text = "static",
+     .names = NAMES{"static", "dpace", "soft", "variable-prefix", NULL},
+     .help = "What is learned (docs/algorithm.md). static: cross-entropy with weights by train.gamma. "
+             "dpace: weights by how likely the drafter makes the rows before and behind. soft: the "
+             "target's distribution, for which it runs to its last layer. variable-prefix: blocks "
+             "that begin with known tokens."},
     {REAL(train, gamma), .default_text = "7", .min = 0, .max = 1e6, .unit = "positions",
-     .help = "Position k of a block weighs exp(-(k-1)/gamma): early tokens decide whether later "
+     .help = "The k-th row with a loss weighs exp(-(k-1)/gamma): early tokens decide whether later "
              "ones count. 0 weighs all alike. Usual: 7 at block_size 16, 5 at 10, 4 at 8."},
+    {REAL(train, dpace_alpha), .default_text = "0.5", .min = 0, .max = 1,
+     .help = "dpace: a row's share s = (1 - alpha) p + alpha, with p the probability of its label."},
+    {REAL(train, soft_weight), .default_text = "1", .min = 0, .max = 1, .above_min = true,
+     .help = "soft: share of the divergence from the target's distribution; the rest is "
+             "cross-entropy with the label."},
+    {REAL(train, soft_temperature), .default_text = "1", .min = 0, .max = 100, .above_min = true,
+     .help = "soft: temperature of both distributions; the divergence is multiplied by its square."},
+    {REAL(train, ema), .word = "no", .default_text = "no", .min = 0, .max = 1, .below_max = true,
+     .above_min = true,
+     .help = "Decay of a moving mean of the weights, kept in fp32 beside them, for example 0.999; in the "
+             "first steps it is (1 + step) / (10 + step), if that is less. Checkpoints have it as "
+             "drafter-ema.safetensors."},
     {BOOL(train, stop_at_gap), .default_text = "no",
      .help = "End the weights of a block at its first unsupervised token, in the loss and in the "
              "metrics."},
@@ -259,6 +281,9 @@ const struct cld_config_key cld_config_keys[] = {
 
     {SIZE(eval, rows), .default_text = "0", .min = 0, .max = MANY, .unit = "rows", FREE,
      .help = "Held-out rows that an evaluation uses, from the first; 0: all."},
+    {BOOL(eval, ema), .default_text = "no",
+     .help = "Evaluate the moving mean of the weights (train.ema) in place of the weights; the best "
+             "checkpoint is then the one with the best mean."},
     {TEXTS(eval, buckets), .word = "heldout", .default_text = "heldout", .min_n = 1, .max_n = 32,
      FREE,
      .help = "NAME=FILE, ...: held-out files that 'cldraft eval' reports one by one under their "

@@ -24,6 +24,7 @@ void cld_job_free(struct cld_job *j)
     free(j->items);
     free(j->docs);
     free(j->anchors);
+    free(j->prefixes);
     free(j);
 }
 
@@ -39,12 +40,19 @@ static enum cld_status copy_documents(struct cld_job *j, struct cld_document *do
     size_t n_anchors = 0, at = 0;
     for (size_t i = 0; i < n_docs; i++)
         n_anchors = cld_add(n_anchors, docs[i].n_anchors);
-    if (!(j->anchors = malloc(cld_mul(cld_max(1, n_anchors), sizeof *j->anchors))))
+    n_anchors = cld_max(1, n_anchors);
+    j->anchors = malloc(cld_mul(n_anchors, sizeof *j->anchors));
+    j->prefixes = malloc(cld_mul(n_anchors, sizeof *j->prefixes));
+    if (!j->anchors || !j->prefixes)
         return no_memory(err);
     for (size_t i = 0; i < n_docs; i++) {
         if (docs[i].n_anchors)
             memcpy(j->anchors + at, docs[i].anchors, docs[i].n_anchors * sizeof *j->anchors);
         docs[i].anchors = j->anchors + at;
+        if (docs[i].prefixes) {
+            memcpy(j->prefixes + at, docs[i].prefixes, docs[i].n_anchors * sizeof *j->prefixes);
+            docs[i].prefixes = j->prefixes + at;
+        }
         at += docs[i].n_anchors;
     }
     return CLD_OK;

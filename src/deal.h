@@ -35,7 +35,7 @@ struct cld_job {
     size_t n_items;
     /* of deal.c */
     struct cld_document *docs;
-    int32_t *anchors;
+    int32_t *anchors, *prefixes;
     size_t n_docs, cap_docs, cap_items, n_left;
     struct cld_job *next;
 };

@@ -38,7 +38,7 @@ void cld_decoder_describe(struct cld_decoder *d, struct cld_target *target,
     d->target = target;
     d->drafter = drafter;
     d->block = *block;
-    cld_picker_describe(&d->picker, target, block->block_size, plan);
+    cld_picker_describe(&d->picker, target, cld_rules_drafted(block) + 1, plan);
 }
 
 void cld_decoder_free(struct cld_decoder *d)
@@ -75,9 +75,9 @@ static enum cld_status fill_block(struct cld_decoder *d, enum cld_decode_way way
                                   struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    size_t n_rows = d->block.block_size, n_before = d->n - 1;
+    size_t n_drafted = cld_rules_drafted(&d->block), n_before = d->n - 1;
     block[0] = d->ids[n_before];
-    for (size_t o = 1; o < n_rows; o++)
+    for (size_t o = 1; o <= n_drafted; o++)
         block[o] = d->block.mask_token;
     if (way != CLD_DECODE_DRAFTED)
         return CLD_OK;
@@ -86,9 +86,9 @@ static enum cld_status fill_block(struct cld_decoder *d, enum cld_decode_way way
         (s = cld_drafter_forward(d->drafter, &d->batch, err)))
         return s;
     d->drafter->n_kept = n_before;
-    if ((s = cld_drafter_logits(d->drafter, 1, n_rows - 1, err)))
+    if ((s = cld_drafter_logits(d->drafter, cld_rules_first(&d->block), n_drafted, err)))
         return s;
-    return cld_picker_first_max(&d->picker, &d->drafter->logits, n_rows - 1, block + 1, err);
+    return cld_picker_first_max(&d->picker, &d->drafter->logits, n_drafted, block + 1, err);
 }
 
 static bool is_done(const struct cld_decoder *d)
@@ -103,7 +103,7 @@ static enum cld_status cycle(struct cld_decoder *d, enum cld_decode_way way,
 {
     enum cld_status s = CLD_OK;
     int32_t block[CLD_MAX_BLOCK];
-    size_t n_before = d->n - 1, n_rows = way == CLD_DECODE_BY_TOKEN ? 1 : d->block.block_size;
+    size_t n_before = d->n - 1, n_rows = way == CLD_DECODE_BY_TOKEN ? 1 : cld_rules_drafted(&d->block) + 1;
     size_t n_most = way == CLD_DECODE_DRAFTED ? n_rows : 1, n_new = 0;
     bool goes_on = true;
     if ((s = fill_block(d, way, block, err)))
@@ -141,7 +141,7 @@ static enum cld_status warm_pass(struct cld_decoder *d, size_t n, struct cld_err
     enum cld_status s = CLD_OK;
     int32_t made_up[CLD_MAX_BLOCK];
     cld_target_crop(d->target, 0, 0);
-    size_t n_rows = cld_min(n, d->block.block_size);
+    size_t n_rows = cld_min(n, cld_rules_drafted(&d->block) + 1);
     if ((s = run_target(d, d->ids, n, n_rows, err)) || !d->drafter)
         return s;
     d->n = n + 1;
@@ -154,7 +154,7 @@ static enum cld_status warm_pass(struct cld_decoder *d, size_t n, struct cld_err
 enum cld_status cld_decoder_warm_up(struct cld_decoder *d, size_t n_prompt, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    size_t n_block = d->block.block_size, n = n_prompt;
+    size_t n_block = cld_rules_drafted(&d->block) + 1, n = n_prompt;
     if ((s = cld_grow(&d->ids, &d->cap_ids, cld_max(n_prompt, n_block) + 1, sizeof *d->ids, err)))
         return s;
     memset(d->ids, 0, (cld_max(n_prompt, n_block) + 1) * sizeof *d->ids);
@@ -172,7 +172,7 @@ enum cld_status cld_decode_text(struct cld_decoder *d, const struct cld_decode_r
 {
     enum cld_status s = CLD_OK;
     const struct cld_target *t = d->target;
-    size_t n_room = cld_decode_kept(n_prompt, rules->n_new, d->block.block_size);
+    size_t n_room = cld_decode_kept(n_prompt, rules->n_new, cld_rules_drafted(&d->block) + 1);
     if (!n_prompt || n_prompt > t->options.n_tokens || n_room > t->options.n_kept)
         return cld_fail(err, CLD_E_INPUT, "raise data.max_length, or lower eval.new_tokens",
                         "a prompt of %zu tokens with %zu new ones: at most %zu at once and %zu "

@@ -1,7 +1,8 @@
 /* decode.h - decoding of one text by a target, with a drafter or without.
  *
  * With a drafter (DFlash, arXiv 2602.06036): the target reads the prompt and chooses the next
- * token. Then, cycle by cycle, the drafter fills a block behind the last token - its context are
+ * token. Then, cycle by cycle, the drafter fills a block behind the last token (its own rows, or those
+ * and one more where it is anchor-first) - its context are
  * the target's taps of all tokens before it - by the first maximum of each row, at any temperature;
  * the target runs over the whole block in one pass and chooses a token after each row. Drafted
  * tokens are taken as long as they are what the target chose, and the target's own choice behind
@@ -45,7 +46,7 @@ double cld_decode_tokens_per_s(const struct cld_decode_stats *s);
 struct cld_decoder {
     struct cld_target *target;    /* borrowed, with n_logits and n_kept */
     struct cld_drafter *drafter;  /* borrowed, with n_kept; NULL: none */
-    struct cld_batch_rules block; /* block size and mask token */
+    struct cld_batch_rules block; /* block size, mask token, layout */
     struct cld_picker picker;
     uint64_t text_number;
     int32_t *ids; /* the text: prompt, then new tokens */
@@ -60,8 +61,8 @@ void cld_decoder_describe(struct cld_decoder *d, struct cld_target *target,
                           struct cld_plan *plan);
 void cld_decoder_free(struct cld_decoder *d); /* NULL-safe; host memory only */
 
-/* Most tokens of a text, prompt and n_new together, for this many kept ones: the last block may
- * pass the end. */
+/* Most tokens of a text, prompt and n_new together, for this many kept ones: the last block of so
+ * many verified tokens may pass the end. */
 static inline size_t cld_decode_kept(size_t n_prompt, size_t n_new, size_t block_size)
 {
     return cld_add(cld_add(n_prompt, n_new), block_size);

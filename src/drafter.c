@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "op_head.h"
+#include "op_objective.h"
 #include "ops.h"
 
 /* Room for rows is rounded up, so that a matrix never has one row (a vector is one row). */
@@ -37,6 +37,9 @@ enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, str
                         "choose a reserved token inside the target's embedding, not pad or eos",
                         "mask token %d is outside the embedding of %zu rows", (int)c->mask_token,
                         c->vocab);
+    if (c->anchor_first && c->block_size > 63)
+        return cld_fail(err, CLD_E_USAGE, "63 tokens and the known one are the most",
+                        "an anchor-first drafter with block_size %zu", c->block_size);
     if (slides && c->sliding_window < c->block_size)
         return cld_fail(err, CLD_E_USAGE, "set drafter.sliding_window to block_size or more",
                         "a sliding layer with window %zu and block size %zu", c->sliding_window,
@@ -120,6 +123,8 @@ static void plan_params(struct cld_drafter *d, struct cld_plan *plan)
             cld_plan_tensor(plan, &d->master, CLD_F32, 1, n, CLD_FOR_OPTIMIZER, "master weights");
         cld_plan_tensor(plan, &d->m, CLD_F32, 1, n, CLD_FOR_OPTIMIZER, "first moments");
         cld_plan_tensor(plan, &d->v, CLD_F32, 1, n, CLD_FOR_OPTIMIZER, "second moments");
+        if (d->options.ema)
+            cld_plan_tensor(plan, &d->ema, CLD_F32, 1, n, CLD_FOR_OPTIMIZER, "mean of weights");
         cld_plan_tensor(plan, &d->grads, CLD_F32, 1, d->n_elems, CLD_FOR_GRADIENTS, "gradients");
         if (cld_drafter_is_sharded(d)) {
             cld_plan_tensor(plan, &d->shard_sum, CLD_F32, 1, n, CLD_FOR_GRADIENTS,
@@ -212,6 +217,26 @@ static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
     cld_plan_tensor(plan, &d->d_fc, s, n_ctx, c->hidden, t, "d fc");
 }
 
+static void plan_soft_targets(struct cld_drafter *d, size_t n_draft, size_t chunk,
+                              struct cld_plan *plan)
+{
+    const struct cld_drafter_config *c = &d->config;
+    const struct cld_tensor *f = d->options.features;
+    const enum cld_purpose l = CLD_FOR_LOSS;
+    cld_plan_part(plan, &d->state, f, d->options.objective.state_at, d->limits.n_ctx, c->hidden,
+                  "the target's last state");
+    d->state.ld = f->ld;
+    cld_plan_tensor(plan, &d->before, CLD_I32, 1, n_draft, l, "tokens before labels");
+    cld_plan_tensor(plan, &d->state_rows, d->options.storage, chunk, c->hidden, l,
+                    "last states of a chunk");
+    cld_plan_tensor(plan, &d->state_normed, d->options.storage, chunk, c->hidden, l,
+                    "last states of a chunk, normalised");
+    cld_plan_tensor(plan, &d->target_logits, CLD_F32, chunk, c->vocab, l,
+                    "the target's logits of a chunk");
+    cld_plan_tensor(plan, &d->soft_sums, CLD_F32, 2 * chunk, CLD_SOFT_SUMS, l,
+                    "sums of logits of a chunk");
+}
+
 static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *plan)
 {
     const struct cld_drafter_config *c = &d->config;
@@ -240,6 +265,8 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
     else
         cld_plan_tensor(plan, &d->d_logits, d->options.storage, chunk, c->vocab, l,
                         "d logits of a chunk");
+    if (d->options.objective.soft)
+        plan_soft_targets(d, n_draft, chunk, plan);
     cld_plan_tensor(plan, &d->dzs, d->options.storage, n_draft, c->hidden, l, "d supervised z");
     cld_plan_tensor(plan, &d->dz, d->options.storage, n_draft, c->hidden, l, "dz");
 }
@@ -250,10 +277,11 @@ static void plan_tensors(struct cld_drafter *d, struct cld_plan *plan)
     enum cld_dtype s = d->options.storage;
     size_t n_ctx = d->limits.n_ctx, n_draft = d->limits.n_blocks * c->block_size;
     enum cld_purpose kept = d->options.train ? CLD_FOR_ACTIVATIONS : CLD_FOR_TEMPORARY;
-    if (d->options.features)
+    if (d->options.features) {
         cld_plan_part(plan, &d->features, d->options.features, 0, n_ctx, c->n_taps * c->hidden,
                       "features");
-    else
+        d->features.ld = d->options.features->ld;
+    } else
         cld_plan_tensor(plan, &d->features, s, n_ctx, c->n_taps * c->hidden, CLD_FOR_INPUT,
                         "features");
     cld_plan_tensor(plan, &d->positions, CLD_I32, 1, n_ctx + n_draft, CLD_FOR_INPUT, "positions");

@@ -26,6 +26,7 @@
 struct cld_drafter_config {
     size_t n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab, n_taps;
     size_t block_size;
+    bool anchor_first; /* row o predicts the token at anchor + o + 1, not the one at anchor + o */
     int32_t mask_token;
     double rms_norm_eps, rope_theta;
     bool sliding[CLD_MAX_DRAFT_LAYERS]; /* layer slides */
@@ -52,15 +53,27 @@ struct cld_drafter_limits {
     size_t n_positions;     /* rows of the rotary table: context plus a block */
     size_t n_kept; /* tokens of one text whose keys and values are kept from pass to pass; 0: none */
 };
+/* What the gradient is of, where it is not the cross-entropy with the batch's weights. */
+struct cld_drafter_objective {
+    bool dpace; /* the batch's weights are replaced (cl/dpace.cl) */
+    bool soft;  /* the loss is against the target's distribution (cl/soft_targets.cl) */
+    float dpace_alpha;
+    float soft_share, soft_temperature;
+    size_t state_at; /* soft: first column of the target's last state in `features` */
+    const struct cld_tensor *norm; /* soft: the target's final norm, declared in the same plan */
+};
 struct cld_drafter_options {
     enum cld_dtype storage;    /* of weights and activations: F32, or BF16 */
     enum cld_attention_backend attention;
     bool train;                /* gradients and optimizer state exist */
+    bool ema;                  /* and a moving mean of the weights */
     bool recompute;            /* keep only the inputs of layers; run them again in the backward pass */
     /* With several drafters each keeps the optimizer state of one part of the parameters, and updates
      * that one: the shard-th of n_shards; 0 of 0 or of 1 is the whole. */
     size_t shard, n_shards;
-    const struct cld_tensor *features; /* [C, K*H], declared in the same plan; NULL: a tensor of its own */
+    /* [C, K*H or more], declared in the same plan; NULL: a tensor of its own. Taps come first. */
+    const struct cld_tensor *features;
+    struct cld_drafter_objective objective;
 };
 
 /* Tensors of one layer. Norm statistics are kept; see drafter.c for which may be recomputed. */
@@ -85,6 +98,7 @@ struct cld_drafter {
     bool grads_are_old; /* those of matrices, see cld_drafter_forget_grads */
     size_t shard_first, shard_n;      /* elements whose optimizer state is here: [first, first + n) */
     struct cld_tensor master, m, v;   /* [1, shard_n]; F32 runs: master is that part of weights */
+    struct cld_tensor ema;            /* [1, shard_n] F32, with options.ema: moving mean of master */
     struct cld_tensor shard_sum, shard_in; /* with shards: [1, shard_n] F32, see exchange.h */
     struct cld_param *fc, *hidden_norm, *norm;
 
@@ -96,6 +110,9 @@ struct cld_drafter {
     struct cld_tensor dz, dx, dy, d_act, d_o, d_q, d_k, d_v, d_ctx, d_fc;
     /* loss: supervised rows only */
     struct cld_tensor sup_rows, place, labels, weights_row, ce, hit, zs, dzs, logits, d_logits;
+    /* other objectives: the target's last state [C, H], of the rows at work and normalised, the
+     * target's logits, and what is known of both logits */
+    struct cld_tensor before, state, state_rows, state_normed, target_logits, soft_sums;
     struct cld_tensor head_turned; /* [H, V], where products by it are faster; made at the first loss */
     bool head_is_turned;
 
@@ -176,6 +193,11 @@ const struct cld_tensor *cld_drafter_master(const struct cld_drafter *d);
 /* With shards: makes weights of what was set into the arena of gradients - stored weights, own shard
  * of the master - and zeroes the gradients. Without: nothing is to be done. */
 enum cld_status cld_drafter_adopt(struct cld_drafter *d, struct cld_error *err);
+/* With options.ema: the mean begins as the weights that were set. */
+enum cld_status cld_drafter_begin_ema(struct cld_drafter *d, struct cld_error *err);
+/* Between steps: puts the mean (its own shard) in the place of the weights, and brings those back,
+ * the same bits. Drafters with shards exchange weights after either. Enqueued. */
+enum cld_status cld_drafter_show_ema(struct cld_drafter *d, bool show, struct cld_error *err);
 /* The stored weight follows the master, where they are two and whole. */
 enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
                                   struct cld_error *err);
@@ -189,7 +211,9 @@ enum cld_status cld_drafter_get(const struct cld_drafter *d, const struct cld_pa
  * Where d->n_kept tokens are kept, the batch goes on with their text: its context tokens are the next
  * ones (cld_batch_continue), and their keys and values stand behind the kept ones afterwards.
  * Uploads the batch, runs forward; then the loss. inv_sum_weight: 1 / sum of weights of the global
- * batch, by which gradients are scaled. `gradient`: dzs is computed for cld_drafter_backward.
+ * batch, by which gradients are scaled. `gradient`: dzs is computed for cld_drafter_backward, by
+ * options.objective; without it the loss is always the cross-entropy with the batch's weights. With
+ * D-PACE it is so with it, too: the score has what weights do not drift in.
  * Adds to *score. n_supervised = 0 is fine. The head must not change after the first loss. */
 enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batch *b,
                                     struct cld_error *err);

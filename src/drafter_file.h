@@ -49,9 +49,9 @@ enum cld_status cld_drafter_config_same(const struct cld_drafter_config *wanted,
                                         const struct cld_drafter_config *there, const char *path,
                                         struct cld_error *err);
 
-/* Master weights and moments in full, on the host, of a drafter whose own are shards: [n_elems] each. */
+/* Master weights, moments and mean in full, on the host, of a drafter whose own are shards: [n_elems] each. */
 struct cld_image {
-    float *master, *m, *v;
+    float *master, *m, *v, *ema; /* ema NULL: the drafter has none */
 };
 
 /* One arena of a drafter's parameters as tensors of a file: PREFIX + published name each. */

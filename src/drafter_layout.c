@@ -135,6 +135,7 @@ static void check_places(const struct cld_fields *r, const json_t *plain)
 {
     const struct cld_fields inner = {r->path, plain, r->err};
     size_t block = cld_fields_count(r, "block_size", 1 << 10), i;
+    bool anchor_first = cld_fields_bool_or(r, "sample_from_anchor", false);
     const char *type = cld_fields_string(r, "speculators_model_type");
     const json_t *methods = json_object_get(json_object_get(r->object, "speculators_config"),
                                             "proposal_methods"),
@@ -149,7 +150,8 @@ static void check_places(const struct cld_fields *r, const json_t *plain)
     json_array_foreach (methods, i, m) {
         const struct cld_fields method = {r->path, m, r->err};
         if (block > 1)
-            same_number(&method, "speculative_tokens", block - 1, "block_size less one");
+            same_number(&method, "speculative_tokens", block - !anchor_first,
+                        anchor_first ? "block_size" : "block_size less one");
     }
 }
 
@@ -223,9 +225,9 @@ static json_t *speculators_of(const struct cld_drafter_file *f, const char *veri
                      "block_size", (json_int_t)c->block_size, "target_hidden_size",
                      (json_int_t)c->hidden, "aux_hidden_state_layer_ids", taps, "mask_token_id",
                      (json_int_t)c->mask_token, "sliding_window_non_causal", (int)non_causal,
-                     "sample_from_anchor", 0, "dtype", "bfloat16", "torch_dtype", "bfloat16",
+                     "sample_from_anchor", (int)c->anchor_first, "dtype", "bfloat16", "torch_dtype", "bfloat16",
                      "speculators_config", "algorithm", "dflash", "proposal_methods",
-                     "proposal_type", "greedy", "speculative_tokens", (json_int_t)c->block_size - 1,
+                     "proposal_type", "greedy", "speculative_tokens", (json_int_t)c->block_size - !c->anchor_first,
                      "default_proposal_method", "greedy", "verifier", "name_or_path", verifier,
                      "architectures", architectures_of(verifier));
 }

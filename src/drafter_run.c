@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "op_head.h"
+#include "op_objective.h"
 #include "ops.h"
 #include "random.h"
 #include "tensor_io.h"
@@ -208,12 +208,49 @@ enum cld_status cld_drafter_logits(struct cld_drafter *d, size_t first, size_t n
     return s ? s : cld_head_logits(d->q, &head, &z, &logits, d->scratch, err);
 }
 
+/* The gradient of an objective beside the plain one, with what `plain` says of the rest. */
+static enum cld_status other_loss(struct cld_drafter *d, const struct cld_batch *b,
+                                  const struct cld_head_loss *plain, double inv_sum_weight,
+                                  struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct cld_drafter_objective *o = &d->options.objective;
+    size_t n = b->n_supervised;
+    if (o->soft) {
+        const struct cld_soft_loss soft = {.head = *plain,
+                                           .state = &d->state,
+                                           .norm = o->norm,
+                                           .norm_eps = (float)d->config.rms_norm_eps,
+                                           .before = &d->before,
+                                           .rows = &d->state_rows,
+                                           .normed = &d->state_normed,
+                                           .targets = &d->target_logits,
+                                           .sums = &d->soft_sums,
+                                           .share = o->soft_share,
+                                           .temperature = o->soft_temperature};
+        s = cld_buf_write(d->before.buf, 0, b->before, n * sizeof *b->before, err);
+        return s ? s : cld_soft_loss(d->q, &soft, d->scratch, err);
+    }
+    /* A row's weight depends on the losses of its whole block: all of them first. */
+    struct cld_head_loss losses = *plain;
+    losses.d_logits = losses.dz = NULL;
+    struct cld_tensor place = cld_tensor_cols(&d->place, 0, b->n_draft);
+    struct cld_tensor ce = cld_tensor_cols(&d->ce, 0, n);
+    struct cld_tensor weights = cld_tensor_cols(&d->weights_row, 0, n);
+    if ((s = cld_head_loss(d->q, &losses, d->scratch, err)) ||
+        (s = cld_dpace_weights(d->q, &place, &ce, b->block_size, o->dpace_alpha,
+                               (float)inv_sum_weight, &weights, err)))
+        return s;
+    return cld_head_loss(d->q, plain, d->scratch, err);
+}
+
 enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *b,
                                  double inv_sum_weight, bool gradient, struct cld_score *score,
                                  struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     size_t n = b->n_supervised;
+    bool other = gradient && (d->options.objective.dpace || d->options.objective.soft);
     if (!b->n_draft)
         return CLD_OK;
     /* host_ce is free until the results come back. */
@@ -236,7 +273,8 @@ enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *
                                  .d_logits = gradient ? &d->d_logits : NULL,
                                  .dz = gradient ? &d->dzs : NULL};
     if ((s = turn_head(d, err)) || (s = cld_gather_rows(d->q, &z, &rows, &zs, err)) ||
-        (s = cld_head_loss(d->q, &loss, d->scratch, err)) ||
+        (s = other ? other_loss(d, b, &loss, inv_sum_weight, err)
+                   : cld_head_loss(d->q, &loss, d->scratch, err)) ||
         (s = cld_buf_read(d->ce.buf, 0, d->host_ce, n * sizeof(float), err)) ||
         (s = cld_buf_read(d->hit.buf, 0, d->host_hit, n * sizeof(int32_t), err)))
         return s;

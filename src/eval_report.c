@@ -15,7 +15,7 @@ static double share(size_t part, size_t of)
 
 /* --- text ------------------------------------------------------------------------------------- */
 
-static void print_forced(const struct cld_score *s, size_t block_size, FILE *to)
+static void print_forced(const struct cld_score *s, size_t n_verified, FILE *to)
 {
     fprintf(
         to,
@@ -26,7 +26,7 @@ static void print_forced(const struct cld_score *s, size_t block_size, FILE *to)
             s->n_supervised);
     fprintf(to, "accepted length  %.6f drafted tokens, the bonus token not counted\n",
             cld_score_accepted(s));
-    for (size_t o = 1; o < block_size; o++)
+    for (size_t o = 1; o < n_verified; o++)
         fprintf(to, "accuracy at %-2zu   %.6f of %zu\n", o,
                 share(s->position_hits[o], s->position_n[o]), s->position_n[o]);
 }
@@ -50,11 +50,11 @@ static void print_decoded(const struct cld_eval_report *r, const struct cld_deco
             d->n_new, d->n_no_prompt);
     fprintf(to, "tokens a cycle   %.4f in %zu cycles\n", cld_decode_tokens_per_cycle(s),
             s->n_cycles);
-    for (size_t o = 1; o < r->block_size; o++)
+    for (size_t o = 1; o < r->n_verified; o++)
         fprintf(to, "taken at %-2zu      %.6f of %zu\n", o, share(s->taken[o], s->offered[o]),
                 s->offered[o]);
     fprintf(to, "cycles by tokens");
-    for (size_t i = 1; i <= r->block_size; i++)
+    for (size_t i = 1; i <= r->n_verified; i++)
         fprintf(to, " %zu:%zu", i, s->by_tokens[i]);
     fprintf(to, "\ntokens/s         %.1f with the drafter, %.1f without: %.2f times\n", with,
             without, without > 0 ? with / without : 0);
@@ -90,7 +90,7 @@ void cld_eval_print(const struct cld_eval_report *r, FILE *to)
     for (size_t i = 0; i < r->n_buckets + (r->n_buckets > 1); i++) {
         const struct cld_eval_bucket *b = &r->buckets[i];
         fprintf(to, "%sbucket           %s\n", i ? "\n" : "", b->name);
-        print_forced(&b->forced, r->block_size, to);
+        print_forced(&b->forced, r->n_verified, to);
         if (!b->decoded.drafted.n_texts && !b->decoded.n_no_prompt)
             continue;
         if (cfg->eval.temperature > 0)
@@ -120,10 +120,10 @@ static json_t *whole(size_t n)
 }
 
 /* Shares and how many they are of, for the offsets from 1. */
-static json_t *positions(const size_t *part, const size_t *of, size_t block_size)
+static json_t *positions(const size_t *part, const size_t *of, size_t n_verified)
 {
     json_t *list = json_array();
-    for (size_t o = 1; o < block_size && list; o++)
+    for (size_t o = 1; o < n_verified && list; o++)
         if (json_array_append_new(list,
                                   json_pack("{s:o, s:o, s:o}", "position", whole(o), "share",
                                             number(share(part[o], of[o])), "of", whole(of[o])))) {
@@ -133,19 +133,19 @@ static json_t *positions(const size_t *part, const size_t *of, size_t block_size
     return list;
 }
 
-static json_t *forced_json(const struct cld_score *s, size_t block_size)
+static json_t *forced_json(const struct cld_score *s, size_t n_verified)
 {
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "blocks", whole(s->n_blocks), "supervised",
                      whole(s->n_supervised), "loss", number(cld_score_loss(s)), "accuracy",
                      number(cld_score_accuracy(s)), "accepted_length",
                      number(cld_score_accepted(s)), "accuracy_at",
-                     positions(s->position_hits, s->position_n, block_size));
+                     positions(s->position_hits, s->position_n, n_verified));
 }
 
-static json_t *histogram(const struct cld_decode_stats *s, size_t block_size)
+static json_t *histogram(const struct cld_decode_stats *s, size_t n_verified)
 {
     json_t *list = json_array();
-    for (size_t i = 1; i <= block_size && list; i++)
+    for (size_t i = 1; i <= n_verified && list; i++)
         if (json_array_append_new(list, whole(s->by_tokens[i]))) {
             json_decref(list);
             list = NULL;
@@ -163,7 +163,7 @@ static json_t *other_json(const struct cld_decode_other *o, size_t n_new)
                      "share_differs", number(share(o->n_tokens_differ, n_new)));
 }
 
-static json_t *decoded_json(const struct cld_decode_report *d, size_t block_size)
+static json_t *decoded_json(const struct cld_decode_report *d, size_t n_verified)
 {
     const struct cld_decode_stats *s = &d->drafted;
     if (!s->n_texts && !d->n_no_prompt)
@@ -172,7 +172,7 @@ static json_t *decoded_json(const struct cld_decode_report *d, size_t block_size
         "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "texts", whole(s->n_texts),
         "rows_without_prompt", whole(d->n_no_prompt), "new_tokens", whole(d->n_new), "cycles",
         whole(s->n_cycles), "tokens_per_cycle", number(cld_decode_tokens_per_cycle(s)), "taken_at",
-        positions(s->taken, s->offered, block_size), "cycles_by_tokens", histogram(s, block_size),
+        positions(s->taken, s->offered, n_verified), "cycles_by_tokens", histogram(s, n_verified),
         "tokens_per_s", number(cld_decode_tokens_per_s(s)), "token_by_token",
         other_json(&d->by_token, d->n_new), "block_by_block", other_json(&d->by_block, d->n_new));
 }
@@ -195,8 +195,8 @@ static json_t *buckets_json(const struct cld_eval_report *r)
         const struct cld_eval_bucket *b = &r->buckets[i];
         if (json_array_append_new(list,
                                   json_pack("{s:s, s:o, s:o}", "name", b->name, "teacher_forced",
-                                            forced_json(&b->forced, r->block_size), "decoded",
-                                            decoded_json(&b->decoded, r->block_size)))) {
+                                            forced_json(&b->forced, r->n_verified), "decoded",
+                                            decoded_json(&b->decoded, r->n_verified)))) {
             json_decref(list);
             list = NULL;
         }
@@ -216,7 +216,7 @@ enum cld_status cld_eval_print_json(const struct cld_eval_report *r, FILE *to,
         d->name, "driver", d->driver, "precision", cld_dtype_name(cfg->runtime.precision),
         "attention", r->worker->drafter.attention.variant, "products",
         cld_gemm_backend_name(r->worker->q, r->worker->drafter.gemm), "block_size",
-        whole(r->block_size), "decoding", "temperature", number(cfg->eval.temperature), "top_p",
+        whole(r->worker->drafter.config.block_size), "decoding", "temperature", number(cfg->eval.temperature), "top_p",
         number(cfg->eval.top_p), "seed", json_integer(cfg->run.seed), "new_tokens",
         whole(cfg->eval.new_tokens), "buckets", buckets_json(r), "definitions", definitions_json());
     if (!root)

@@ -18,7 +18,8 @@ struct cld_eval_report {
     const char *drafter; /* its directory; borrowed, like the next two */
     const struct cld_config *cfg;
     const struct cld_worker *worker;
-    size_t block_size, n_buckets;
+    size_t n_verified; /* tokens that a pass of verification has: the known one and the drafted */
+    size_t n_buckets;
     struct cld_eval_bucket
         *buckets; /* [n_buckets]; and all together where there are several: one more */
 };

@@ -165,7 +165,7 @@ static size_t weights_tag(const struct cld_exchange *x, size_t owner, size_t b)
 
 static size_t image_tag(const struct cld_exchange *x, size_t owner, size_t which)
 {
-    return weights_tag(x, n_drafters(x), 0) + 3 * owner + which;
+    return weights_tag(x, n_drafters(x), 0) + 4 * owner + which;
 }
 
 static size_t *arrivals_of(const struct cld_exchange_member *m, size_t j, size_t b)
@@ -531,14 +531,15 @@ static enum cld_status receive_images(struct cld_exchange_member *m, const struc
                                       struct cld_error *err)
 {
     struct cld_exchange *x = m->x;
-    float *const arrays[3] = {image->master, image->m, image->v};
+    float *const arrays[4] = {image->master, image->m, image->v, image->ema};
+    size_t n_arrays = m->w->drafter.options.ema ? 4 : 3;
     enum cld_status s = CLD_OK;
     size_t n = 0;
     pthread_mutex_lock(&x->sync->lock);
     x->n_images = 0;
     pthread_mutex_unlock(&x->sync->lock);
     for (size_t j = 0; j < n_drafters(x); j++)
-        for (size_t i = 0; i < 3 && !is_here(x, j) && !s; i++, n++) {
+        for (size_t i = 0; i < n_arrays && !is_here(x, j) && !s; i++, n++) {
             struct range r = shard_of(m, j);
             s = cld_link_receive(x->machines->link, x->machines->rank_of[j], image_tag(x, j, i),
                                  arrays[i] + r.first, r.n * sizeof(float), &x->n_images, err);
@@ -551,13 +552,18 @@ enum cld_status cld_exchange_gather(struct cld_exchange *x, size_t d, const stru
 {
     struct cld_exchange_member *m = &x->members[d];
     const struct cld_drafter *own = &m->w->drafter;
-    const struct cld_tensor *const arrays[3] = {&own->master, &own->m, &own->v};
+    const struct cld_tensor *const arrays[4] = {&own->master, &own->m, &own->v, &own->ema};
+    size_t n_arrays = own->options.ema ? 4 : 3;
     bool writes = !cld_link_rank(x->machines->link);
     enum cld_status s = CLD_OK;
-    for (size_t i = 0; i < 3 && !s; i++) {
+    for (size_t i = 0; i < n_arrays && !s; i++) {
         float *to = m->w->staging;
         if (writes)
-            to = (i == 0 ? image->master : i == 1 ? image->m : image->v) + own->shard_first;
+            to = (i == 0   ? image->master
+                  : i == 1 ? image->m
+                  : i == 2 ? image->v
+                           : image->ema) +
+                 own->shard_first;
         if (!(s = cld_tensor_read(arrays[i], 0, 1, to, err)) && !writes &&
             !(s = send_to(m, 0, image_tag(x, m->at, i), to, own->shard_n * sizeof(float), err)))
             s = wait_sent(m, err);

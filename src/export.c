@@ -92,12 +92,7 @@ static enum cld_status write_weights(const struct cld_export *x, const char *pat
     struct cld_safetensors *own = NULL, *target = NULL;
     struct source *sources = NULL;
     size_t n = 0;
-    char *from = cld_format("%s/drafter.safetensors", x->from);
-    if (!from) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
-        goto done;
-    }
-    if ((s = cld_safetensors_open(from, &own, err)))
+    if ((s = cld_safetensors_open(x->weights, &own, err)))
         goto done;
     if (!(sources = calloc(cld_safetensors_n(own) + 2, sizeof *sources))) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of tensors");
@@ -120,7 +115,6 @@ done:
     cld_safetensors_close(own);
     cld_safetensors_close(target);
     free(sources);
-    free(from);
     return s;
 }
 
@@ -128,7 +122,7 @@ done:
 
 static size_t put_commands(const struct cld_export *x, char *to, size_t n_to)
 {
-    size_t block = x->file.config.block_size;
+    size_t block = x->file.config.block_size, n_drafted = block - !x->file.config.anchor_first;
     int n = 0;
     if (x->format == CLD_EXPORT_HF && x->runtime != CLD_EXPORT_VLLM)
         n = snprintf(to, n_to,
@@ -145,7 +139,7 @@ static size_t put_commands(const struct cld_export *x, char *to, size_t n_to)
                      "    vllm serve %s --speculative-config \\\n"
                      "        '{\"method\": \"dflash\", \"model\": \"%s\", "
                      "\"num_speculative_tokens\": %zu}'\n\n",
-                     block - 1, x->target_dir, x->out, block - 1);
+                     n_drafted, x->target_dir, x->out, n_drafted);
     return at;
 }
 
@@ -153,7 +147,7 @@ char *cld_export_card(const struct cld_export *x)
 {
     const struct cld_drafter_config *c = &x->file.config;
     char commands[8192] = "", taps[512] = "", windows[256] = "No layer slides.";
-    size_t n_sliding = 0;
+    size_t n_sliding = 0, n_drafted = c->block_size - !c->anchor_first;
     for (size_t i = 0, at = 0; i < c->n_taps && at < sizeof taps; i++)
         at += (size_t)snprintf(taps + at, sizeof taps - at, "%s%d", i ? ", " : "", x->file.taps[i]);
     for (size_t i = 0; i < c->n_layers; i++)
@@ -181,7 +175,7 @@ char *cld_export_card(const struct cld_export *x)
         "`positions` "
         "(of the context, then of the block), `output` after the last norm and `logits`. A runtime "
         "that serves this drafter gives these logits, to the precision of its arithmetic.\n",
-        x->target_dir, c->block_size, c->block_size - 1, commands, taps, (int)c->mask_token,
+        x->target_dir, n_drafted + 1, n_drafted, commands, taps, (int)c->mask_token,
         windows, c->vocab, x->format == CLD_EXPORT_SPECULATORS ? ", which are inside" : "",
         "tokens, taps x width");
 }
@@ -253,7 +247,7 @@ enum cld_status cld_export_write(const struct cld_export *x, const struct cld_de
     struct cld_drafter_file back;
     struct cld_setup setup = {.drafter = x->file.config, .n_taps = x->file.config.n_taps};
     memcpy(setup.taps, x->file.taps, sizeof setup.taps);
-    if ((s = cld_golden_run(x->from, &x->file, x->target_dir, x->target.tied, device, storage,
+    if ((s = cld_golden_run(x->weights, &x->file, x->target_dir, x->target.tied, device, storage,
                             &want, err)) ||
         (s = write_files(x, err)) || (s = write_golden(x, &want, err)) ||
         (s = cld_drafter_config_read(x->out, &back, err)) ||

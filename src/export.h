@@ -17,7 +17,8 @@ enum cld_export_format {
 enum cld_export_runtime { CLD_EXPORT_ALL, CLD_EXPORT_SGLANG, CLD_EXPORT_VLLM };
 
 struct cld_export {
-    const char *from; /* checkpoint's directory: config.json, drafter.safetensors */
+    const char *from; /* checkpoint's directory, with a config.json */
+    const char *weights; /* the file of it that is exported */
     const char *out;  /* exists */
     const char *target_dir;
     struct cld_model_config target;

@@ -78,7 +78,7 @@ static void write_taps(const struct cld_setup *setup, char *to, size_t n)
 {
     size_t used = 0;
     to[0] = 0;
-    for (size_t i = 0; i < setup->n_taps && used < n; i++)
+    for (size_t i = 0; i < setup->n_features && used < n; i++)
         used += (size_t)snprintf(to + used, n - used, "%s%d", i ? "," : "", setup->taps[i]);
 }
 
@@ -94,7 +94,7 @@ enum cld_status cld_feature_identity_make(const struct cld_config *cfg,
     snprintf(out->tokenizer, sizeof out->tokenizer, "%s", tokenizer_hash);
     write_taps(setup, out->taps, sizeof out->taps);
     out->type = cfg->runtime.precision;
-    out->n_cols = cld_mul(setup->n_taps, setup->target.hidden);
+    out->n_cols = cld_mul(setup->n_features, setup->target.hidden);
     snprintf(out->storage, sizeof out->storage, "%s", cld_dtype_name(out->type));
     if (cfg->target.random_weights >= 0) {
         snprintf(out->layers, sizeof out->layers, "random %lld",
@@ -102,7 +102,7 @@ enum cld_status cld_feature_identity_make(const struct cld_config *cfg,
         memcpy(out->embedding, out->layers, sizeof out->embedding);
         return CLD_OK;
     }
-    for (size_t i = 0; i < setup->n_taps; i++)
+    for (size_t i = 0; i < setup->n_features; i++)
         if (setup->taps[i] >= 0)
             n_layers = cld_max(n_layers, (size_t)setup->taps[i] + 1);
     if (!(s = cld_safetensors_open(cfg->target.dir, &st, err)) &&
@@ -149,8 +149,12 @@ enum cld_status cld_feature_identity_check(const struct cld_feature_identity *id
                             "%s is no shard of features: it has no '%s'", path, pairs[i].key);
         if ((may_be_open(pairs[i].key) && (!there[0] || !here[0])) || !strcmp(there, here))
             continue;
+        bool no_state = !strcmp(pairs[i].key, "taps") && !strncmp(here, there, strlen(there)) &&
+                        here[strlen(there)] == ',';
         return cld_fail(err, CLD_E_INPUT,
-                        "use what the features were made with, or another features.dir",
+                        no_state ? "soft targets need the state behind the target's last layer: make "
+                                   "the features with train.objective = soft"
+                                 : "use what the features were made with, or another features.dir",
                         "%s was made for another run: its %s is %s, this run's is %s", path,
                         pairs[i].key, there[0] ? there : "none", here[0] ? here : "none");
     }

@@ -25,7 +25,7 @@ struct cld_feed {
     size_t n_buckets, cap_buckets, used; /* `used` is the one in use */
     struct cld_sampler *sampler;
     struct cld_document *docs; /* of the last call */
-    int32_t *anchors;
+    int32_t *anchors, *prefixes;
     size_t n_docs, cap_docs, n_anchors, cap_anchors;
 };
 
@@ -77,6 +77,7 @@ void cld_feed_close(struct cld_feed *f)
     cld_tokenizer_free(f->tokenizer);
     free(f->docs);
     free(f->anchors);
+    free(f->prefixes);
     free(f);
 }
 
@@ -259,10 +260,17 @@ static enum cld_status add_document(struct cld_feed *f, const struct cld_row *ro
         if (!grown)
             return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu anchors", cap);
         f->anchors = grown;
+        if (!(grown = realloc(f->prefixes, cld_mul(cap, sizeof *grown))))
+            return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu prefixes", cap);
+        f->prefixes = grown;
         f->cap_anchors = cap;
     }
     size_t n = cld_sample_anchors((uint64_t)f->cfg->run.seed, epoch, row->id, row->loss_mask, row->n,
                                   max_anchors, f->anchors + f->n_anchors);
+    for (size_t i = f->n_anchors; i < f->n_anchors + n; i++)
+        f->prefixes[i] = cld_sample_prefix((uint64_t)f->cfg->run.seed, epoch, row->id,
+                                           (size_t)f->anchors[i], row->n,
+                                           f->cfg->drafter.block_size);
     f->docs[f->n_docs++] = (struct cld_document){.ids = row->ids,
                                                  .mask = row->loss_mask,
                                                  .n = row->n,
@@ -279,6 +287,9 @@ static void finish(struct cld_feed *f, const struct cld_document **docs, size_t 
     size_t at = 0;
     for (size_t i = 0; i < f->n_docs; i++) {
         f->docs[i].anchors = f->anchors + at;
+        /* Whole blocks are what a drafter is judged by. */
+        if (f->cfg->train.objective == CLD_OBJECTIVE_VARIABLE_PREFIX && !f->docs[i].heldout)
+            f->docs[i].prefixes = f->prefixes + at;
         at += f->docs[i].n_anchors;
     }
     *docs = f->docs;

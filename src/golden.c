@@ -116,7 +116,8 @@ static enum cld_status lay_out(struct runner *r, struct cld_golden *g, struct cl
 {
     enum cld_status s = CLD_OK;
     const struct cld_drafter_config *c = &r->d.config;
-    const struct cld_batch_rules rules = {c->block_size, c->mask_token, 0, false};
+    const struct cld_batch_rules rules = {
+        .block_size = c->block_size, .mask_token = c->mask_token, .anchor_first = c->anchor_first};
     size_t n = g->n_ctx + g->n_draft;
     int32_t anchor = (int32_t)g->n_ctx, *ids = calloc(n, sizeof *ids);
     uint8_t *mask = malloc(n);

@@ -18,6 +18,7 @@ static cld_cmd_fn *const commands[] = {
     [CLD_CMD_EVAL] = cld_cmd_eval,
     [CLD_CMD_GENERATE] = cld_cmd_generate,
     [CLD_CMD_EXPORT] = cld_cmd_export,
+    [CLD_CMD_IMPORT] = cld_cmd_import,
     [CLD_CMD_CHECK_KERNELS] = cld_cmd_check_kernels,
     [CLD_CMD_CHECK_CASE] = cld_cmd_check_case,
     [CLD_CMD_CHECK_TARGET] = cld_cmd_check_target,

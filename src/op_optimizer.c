@@ -1,4 +1,4 @@
-/* op_optimizer.c - sum of squares for the gradient norm; AdamW. */
+/* op_optimizer.c - sum of squares for the gradient norm; AdamW; the mean of weights. */
 #include "ops.h"
 
 #include <math.h>
@@ -83,4 +83,20 @@ enum cld_status cld_adamw_step(struct cld_queue *q, const struct cld_adamw *a,
                    CLD_FLOAT(1 - beta2), CLD_FLOAT(1 - rate * a->weight_decay),
                    CLD_FLOAT(rate / (1 - pow(beta1, (double)a->step))),
                    CLD_FLOAT(1 / sqrt(1 - pow(beta2, (double)a->step))), CLD_FLOAT(a->epsilon));
+}
+
+enum cld_status cld_ema_step(struct cld_queue *q, const struct cld_tensor *mean,
+                             const struct cld_tensor *x, float share, struct cld_error *err)
+{
+    char options[cld_options_bytes];
+    const struct cld_operand o[] = {{mean, CLD_FLAT, NULL, CLD_F32}, {x, CLD_FLAT, NULL, CLD_F32}};
+    size_t n = x->n_cols;
+    enum cld_status s = cld_operands_check("mean of weights", o, COUNT(o),
+                                           cld_is_vector(x, n) && cld_is_vector(mean, n), err);
+    if (s)
+        return s;
+    struct cld_elements e = cld_elements(q, o, COUNT(o));
+    cld_row_options(q, o, COUNT(o), e.local, "", options);
+    return CLD_RUN(q, (&(struct cld_kernel_spec){"ema.cl", "ema", options, e.local}), e.n_pieces, err,
+                   CLD_VECTOR(mean), CLD_VECTOR(x), CLD_U64(n), CLD_FLOAT(share));
 }

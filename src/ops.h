@@ -105,6 +105,10 @@ struct cld_adamw {
 enum cld_status cld_adamw_step(struct cld_queue *q, const struct cld_adamw *a,
                                struct cld_error *err);
 
+/* mean += (x - mean) * share over one arena; both F32 [1, n]. */
+enum cld_status cld_ema_step(struct cld_queue *q, const struct cld_tensor *mean,
+                             const struct cld_tensor *x, float share, struct cld_error *err);
+
 /* Normal values with this standard deviation, a pure function of (seed, stream, element), where
  * element = row * n_cols + column; equal on all devices up to the rounding of their log and
  * cosine. */

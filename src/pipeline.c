@@ -364,6 +364,8 @@ static enum cld_status set_weights(struct member *m, const struct order *o, stru
     else if (!(s = cld_drafter_init(d, (uint64_t)cfg->run.seed, cfg->drafter.init_std, err)) &&
              o->init)
         s = cld_drafter_load(d, o->init, err);
+    if (!s && !o->resumed)
+        s = cld_drafter_begin_ema(d, err);
     /* Drafters on different kinds of devices may round an initial value differently. */
     return s ? s : cld_exchange_weights(&m->p->exchange, m->index, err);
 }
@@ -388,14 +390,27 @@ static enum cld_status give_weights(struct member *m, const struct order *o, str
                     : cld_buf_read(weights->buf, 0, o->weights, cld_tensor_bytes(weights), err);
 }
 
+/* Where the mean of weights is what is evaluated, all drafters put it in their place, and back. */
+static enum cld_status show_ema(struct member *m, bool show, struct cld_error *err)
+{
+    if (!m->w.drafter.options.ema || !m->p->cfg->eval.ema)
+        return CLD_OK;
+    enum cld_status s = cld_drafter_show_ema(&m->w.drafter, show, err);
+    return s ? s : cld_exchange_weights(&m->p->exchange, m->index, err);
+}
+
 static enum cld_status evaluate(struct member *m, struct cld_error *err)
 {
-    enum cld_status s = use_job(m, CLD_JOB_EVALUATE, err);
-    return s ? s : cld_drafter_check_tiles(&m->w.drafter, err);
+    enum cld_status s = show_ema(m, true, err);
+    if (s || (s = use_job(m, CLD_JOB_EVALUATE, err)) ||
+        (s = cld_drafter_check_tiles(&m->w.drafter, err)))
+        return s;
+    return show_ema(m, false, err);
 }
 
 static enum cld_status obey(struct member *m, const struct order *o, struct cld_error *err)
 {
+    enum cld_status s = CLD_OK;
     switch (o->kind) {
     case ORDER_BEGIN:
         return set_weights(m, o, err);
@@ -404,7 +419,9 @@ static enum cld_status obey(struct member *m, const struct order *o, struct cld_
     case ORDER_EVALUATE:
         return evaluate(m, err);
     case ORDER_WEIGHTS:
-        return give_weights(m, o, err);
+        return (s = show_ema(m, true, err)) || (s = give_weights(m, o, err))
+                   ? s
+                   : show_ema(m, false, err);
     case ORDER_SAVE:
         return save(m, o, err);
     }
@@ -582,6 +599,7 @@ static void free_image(struct cld_pipeline *p)
     free(p->image.master);
     free(p->image.m);
     free(p->image.v);
+    free(p->image.ema);
     memset(&p->image, 0, sizeof p->image);
 }
 
@@ -758,8 +776,9 @@ enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,
         image->master = malloc(cld_mul(d->n_elems, sizeof(float)));
         image->m = malloc(cld_mul(d->n_elems, sizeof(float)));
         image->v = malloc(cld_mul(d->n_elems, sizeof(float)));
+        image->ema = d->options.ema ? malloc(cld_mul(d->n_elems, sizeof(float))) : NULL;
         o.image = image;
-        if (!image->master || !image->m || !image->v)
+        if (!image->master || !image->m || !image->v || (d->options.ema && !image->ema))
             s = cld_fail(err, CLD_E_MEMORY, "",
                          "no host memory to gather a checkpoint of %zu "
                          "parameters",

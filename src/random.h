@@ -15,7 +15,8 @@ enum cld_random_purpose {
     CLD_RANDOM_TARGET = 4,  /* generated target weights */
     CLD_RANDOM_DATA = 5,    /* synthetic rows */
     CLD_RANDOM_TEST = 6,    /* inputs of checks and benchmarks */
-    CLD_RANDOM_DECODE = 7   /* tokens of sampled decoding */
+    CLD_RANDOM_DECODE = 7,  /* tokens of sampled decoding */
+    CLD_RANDOM_PREFIX = 8   /* prefixes of blocks */
 };
 
 /* The finaliser of SplitMix64 (Steele, Lea, Flood 2014), a bijection that mixes all bits. */

@@ -53,6 +53,19 @@ size_t cld_sample_anchors(uint64_t seed, uint64_t epoch, uint64_t row_id, const 
     return n_out;
 }
 
+int32_t cld_sample_prefix(uint64_t seed, uint64_t epoch, uint64_t row_id, size_t anchor, size_t n,
+                          size_t block_size)
+{
+    size_t most = cld_min(block_size, n - anchor) - 1, length = cld_min(2, most);
+    double all = 0, p = 1;
+    for (size_t l = length; l <= most; l++, p *= 0.9)
+        all += p;
+    double at = all * cld_random_unit(cld_random_u64(seed, CLD_RANDOM_PREFIX, epoch, row_id, anchor));
+    for (p = 1; length < most && at >= p; length++, p *= 0.9)
+        at -= p;
+    return (int32_t)length;
+}
+
 /* ---- training rows ---- */
 
 struct cld_sampler {

@@ -47,6 +47,19 @@ static enum cld_status resolve_taps(const struct cld_config *cfg, struct cld_set
     return CLD_OK;
 }
 
+/* Soft targets come from the state behind the last layer. */
+static void add_state(const struct cld_config *cfg, struct cld_setup *s)
+{
+    int last = (int)s->target.n_layers - 1;
+    s->n_features = s->n_taps;
+    if (cfg->train.objective != CLD_OBJECTIVE_SOFT)
+        return;
+    while (s->state_tap < s->n_taps && s->taps[s->state_tap] != last)
+        s->state_tap++;
+    if (s->state_tap == s->n_taps)
+        s->taps[s->n_features++] = last;
+}
+
 static enum cld_status resolve_layers(const struct cld_config *cfg, struct cld_drafter_config *d,
                                       struct cld_error *err)
 {
@@ -90,6 +103,7 @@ enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
         (status = hash_config(cfg->target.dir, s, err)) ||
         (status = resolve_taps(cfg, s, err)))
         return status;
+    add_state(cfg, s);
     if (mask_token < 0 || (uint64_t)mask_token >= t->vocab)
         return cld_fail(err, CLD_E_USAGE,
                         "choose a reserved token inside the target's embedding, not pad or eos",
@@ -118,13 +132,19 @@ enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
         .vocab = t->vocab,
         .n_taps = s->n_taps,
         .block_size = cfg->drafter.block_size,
+        .anchor_first = cfg->drafter.layout == CLD_LAYOUT_ANCHOR_FIRST,
         .mask_token = (int32_t)mask_token,
         .rms_norm_eps = t->rms_norm_eps,
         .rope_theta = cfg->drafter.rope_theta > 0 ? cfg->drafter.rope_theta : t->rope.theta};
     if ((status = resolve_layers(cfg, &s->drafter, err)))
         return status;
-    s->rules = (struct cld_batch_rules){s->drafter.block_size, s->drafter.mask_token,
-                                        cfg->train.gamma, cfg->train.stop_at_gap};
+    s->rules = (struct cld_batch_rules){
+        .block_size = s->drafter.block_size,
+        .mask_token = s->drafter.mask_token,
+        /* There the drafter's probabilities make the weights. */
+        .gamma = cfg->train.objective == CLD_OBJECTIVE_DPACE ? 0 : cfg->train.gamma,
+        .stop_at_gap = cfg->train.stop_at_gap,
+        .anchor_first = s->drafter.anchor_first};
     return cld_drafter_config_check(&s->drafter, err);
 }
 

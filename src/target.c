@@ -78,7 +78,7 @@ static void plan_weights(struct cld_target *t, struct cld_plan *plan)
         cld_plan_tensor(plan, &t->head, s, c->vocab, c->hidden, CLD_FOR_FROZEN, "lm_head.weight");
     for (size_t i = 0; i < t->n_layers; i++)
         plan_layer(t, i, plan);
-    if (t->options.n_logits)
+    if (t->options.n_logits || t->options.norm)
         cld_plan_tensor(plan, &t->norm, s, 1, c->hidden, CLD_FOR_FROZEN, "model.norm.weight");
 }
 

@@ -22,6 +22,7 @@ struct cld_target_options {
     size_t n_logits;        /* rows whose logits are asked for at once; 0: no final norm, no head */
     size_t n_kept; /* tokens of a text whose keys and values are kept (_extend); 0: none */
     size_t n_texts; /* of which so much is kept, at once; 0: one */
+    bool norm; /* the final norm is there without n_logits, too: somebody borrows it */
     bool no_head;           /* nobody borrows the head: an untied one is not there */
     bool given_taps;        /* no layer exists: others fill `taps`; embedding and head are there */
 };

@@ -441,9 +441,9 @@ static enum cld_status count_skips(struct trainer *t, const struct step_result *
 /* --- what a step leaves ----------------------------------------------------------------------- */
 
 static void write_positions(struct cld_metrics *m, const char *prefix, const struct cld_score *s,
-                            size_t block_size)
+                            size_t n_drafted)
 {
-    for (size_t o = 1; o < block_size; o++) {
+    for (size_t o = 1; o <= n_drafted; o++) {
         char key[48];
         snprintf(key, sizeof key, "%saccuracy_%zu", prefix, o);
         cld_metrics_number(m, key,
@@ -499,7 +499,7 @@ static enum cld_status write_step(struct trainer *t, const struct step_result *r
     cld_metrics_whole(m, "context_tokens", (int64_t)r->got.n_tokens);
     cld_metrics_whole(m, "supervised_tokens", (int64_t)r->got.score.n_supervised);
     cld_metrics_whole(m, "skipped", r->got.skipped);
-    write_positions(m, "", &r->got.score, t->setup.drafter.block_size);
+    write_positions(m, "", &r->got.score, cld_rules_drafted(&t->setup.rules));
     cld_metrics_text(m, "attention", first_drafter(t)->attention);
     cld_metrics_number(m, "context_tokens_per_s", line.tokens_per_s);
     cld_metrics_number(m, "step_ms", r->step_ms);
@@ -537,7 +537,7 @@ static enum cld_status evaluate(struct trainer *t, struct cld_error *err)
     cld_metrics_number(t->metrics, "heldout_loss", cld_score_loss(&score));
     cld_metrics_number(t->metrics, "heldout_accuracy", cld_score_accuracy(&score));
     cld_metrics_number(t->metrics, "heldout_accepted_length", accepted);
-    write_positions(t->metrics, "heldout_", &score, t->setup.drafter.block_size);
+    write_positions(t->metrics, "heldout_", &score, cld_rules_drafted(&t->setup.rules));
     cld_metrics_number(t->metrics, "evaluation_ms", cld_clock_ms() - begun);
     cld_info("step %lld: held-out loss %.4f, accuracy %.4f, accepted length %.4f drafted tokens "
              "(%zu blocks, %.1f s)",
@@ -564,7 +564,7 @@ static enum cld_status decode(struct trainer *t, struct cld_error *err)
     cld_metrics_begin(m, t->state.step);
     cld_metrics_number(m, "decoded_tokens_per_cycle", r.drafted.n_cycles ? a_cycle : NAN);
     cld_metrics_whole(m, "decoded_texts", (int64_t)r.drafted.n_texts);
-    for (size_t o = 1; o < t->setup.drafter.block_size; o++) {
+    for (size_t o = 1; o <= cld_rules_drafted(&t->setup.rules); o++) {
         char key[48];
         snprintf(key, sizeof key, "decoded_taken_%zu", o);
         cld_metrics_number(m, key, r.drafted.offered[o] ? (double)r.drafted.taken[o] /
@@ -670,8 +670,9 @@ static void summarise(const struct trainer *t, const char *balance, double begun
         cld_info("features %s", t->features);
     }
     if (t->state.best_step >= 0)
-        cld_info("best held-out accepted length%s %.4f at step %lld",
-                 t->crew.decodes ? " by decoding" : "", t->state.best_accepted,
+        cld_info("best held-out accepted length%s%s %.4f at step %lld",
+                 t->crew.decodes ? " by decoding" : "",
+                 t->cfg->eval.ema ? ", of the mean of weights," : "", t->state.best_accepted,
                  (long long)t->state.best_step);
 }
 

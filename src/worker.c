@@ -7,6 +7,7 @@
 #include "cache.h"
 #include "log.h"
 #include "ops.h"
+#include "sight.h"
 
 size_t cld_worker_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device)
 {
@@ -25,7 +26,7 @@ size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
 
 size_t cld_worker_feature_bytes(const struct cld_worker *w)
 {
-    return cld_mul3(w->setup->n_taps, w->setup->target.hidden,
+    return cld_mul3(w->setup->n_features, w->setup->target.hidden,
                     cld_dtype_bytes(w->cfg->runtime.precision));
 }
 
@@ -80,7 +81,9 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
 {
     enum cld_status s = CLD_OK;
     size_t n_tokens = cld_mul(cld_max(1, options->n_rows), cfg->data.max_length);
-    size_t n_block = setup->drafter.block_size;
+    size_t n_block = cld_rules_drafted(&setup->rules) + 1;
+    enum cld_objective objective = cfg->train.objective;
+    bool soft = objective == CLD_OBJECTIVE_SOFT;
     size_t n_kept = options->decode ? cld_decode_kept(cfg->data.max_length, cfg->eval.new_tokens,
                                                       n_block)
                                     : 0;
@@ -107,7 +110,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                         .n_tokens = n_tokens,
                                         .n_positions = n_positions,
                                         .taps = setup->taps,
-                                        .n_taps = setup->n_taps,
+                                        .n_taps = setup->n_features,
+                                        .norm = soft && !options->no_drafter,
                                         .no_head = options->no_drafter,
                                         .given_taps = options->given_features,
                                         .n_logits = options->decode ? n_block : 0,
@@ -119,10 +123,20 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     struct cld_drafter_options drafter = {.storage = cfg->runtime.precision,
                                           .attention = cfg->attention.backend,
                                           .train = options->train,
+                                          .ema = options->train && cfg->train.ema > 0,
                                           .recompute = cfg->train.recompute,
                                           .shard = options->shard,
                                           .n_shards = options->n_shards,
-                                          .features = &w->target.taps};
+                                          .features = &w->target.taps,
+                                          .objective = {
+                                              .dpace = objective == CLD_OBJECTIVE_DPACE,
+                                              .soft = soft,
+                                              .dpace_alpha = (float)cfg->train.dpace_alpha,
+                                              .soft_share = (float)cfg->train.soft_weight,
+                                              .soft_temperature =
+                                                  (float)cfg->train.soft_temperature,
+                                              .state_at = setup->state_tap * setup->target.hidden,
+                                              .norm = &w->target.norm}};
     char *cache_dir = NULL;
     if (!(w->plan = cld_plan_new()))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
@@ -215,10 +229,10 @@ static enum cld_status turn(struct cld_worker *w, struct cld_error *err)
     enum cld_status s = cld_mark_kernels(w->q, &w->idle, err);
     w->other_features.buf = taps->buf;
     taps->buf = now;
-    for (size_t i = 0; i < w->setup->n_taps; i++)
+    for (size_t i = 0; i < w->setup->n_features; i++)
         w->target.tap_parts[i].buf = now;
     if (!w->no_drafter)
-        w->drafter.features.buf = now;
+        w->drafter.features.buf = w->drafter.state.buf = now;
     return s;
 }
 
@@ -302,7 +316,12 @@ enum cld_status cld_worker_update(struct cld_worker *w, double norm, double lear
                               .weight_decay = (float)w->cfg->train.weight_decay,
                               .grad_scale = (float)scale,
                               .step = step};
-    if (isfinite(norm) && (s = cld_adamw_step(w->q, &adamw, err)))
+    /* The first steps count for less than a mean of many would give them. */
+    double decay = fmin(w->cfg->train.ema, (1 + (double)step) / (10 + (double)step));
+    if (isfinite(norm) &&
+        ((s = cld_adamw_step(w->q, &adamw, err)) ||
+         (d->options.ema &&
+          (s = cld_ema_step(w->q, &d->ema, &d->master, (float)(1 - decay), err)))))
         return s;
     return cld_drafter_forget_grads(d, err);
 }
@@ -344,7 +363,11 @@ static enum cld_status warm_optimizer(struct cld_worker *w, struct cld_error *er
                                        (s = cld_worker_add_shard(w, 1, true, err)) ||
                                        (s = cld_worker_add_shard(w, 1, false, err)))))
         return s;
-    return cld_worker_optimize(w, 0, 1, &norm, &skipped, err);
+    if ((s = cld_worker_optimize(w, 0, 1, &norm, &skipped, err)) || !d->options.ema)
+        return s;
+    return (s = cld_drafter_begin_ema(d, err)) || (s = cld_drafter_show_ema(d, true, err))
+               ? s
+               : cld_drafter_show_ema(d, false, err);
 }
 
 /* Everything that a micro-batch sets in motion. */
@@ -367,6 +390,16 @@ static enum cld_status warm_batch(struct cld_worker *w, const struct cld_batch *
     return s ? s : cld_drafter_backward(d, b, err);
 }
 
+/* Two blocks in a short document, the second one in its middle. */
+static enum cld_status check_sight(struct cld_worker *w, struct cld_batch *b, struct cld_error *err)
+{
+    size_t length = cld_min(cld_min(w->cfg->data.max_length, w->limits.n_ctx), 32);
+    if (w->limits.n_blocks < 2 || cld_queue_lists(w->q))
+        return CLD_OK;
+    enum cld_status s = cld_batch_make_up(b, 1, length, 2, &w->setup->rules, err);
+    return s ? s : cld_drafter_check_sight(&w->drafter, b, err);
+}
+
 enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -379,7 +412,7 @@ enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
     for (size_t shrink = 1; !smallest && !s; shrink *= 2)
         if (!(s = made_up_batch(w, shrink, &b, &smallest, err)))
             s = warm_batch(w, &b, err);
-    if (s || (train && (s = warm_optimizer(w, err))) ||
+    if (s || (train && ((s = check_sight(w, &b, err)) || (s = warm_optimizer(w, err)))) ||
         (!w->no_drafter && !cld_queue_lists(w->q) &&
          (s = cld_drafter_check_tiles(&w->drafter, err))) ||
         (s = cld_queue_finish(w->q, err)))

@@ -18,9 +18,9 @@ static void lays_out_documents(void **state)
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_batch b = {0};
     const int32_t a0[] = {1}, a1[] = {0, 4};
-    struct cld_document docs[] = {{ids, mask, 6, a0, 1, 0, 0, false}, {ids, mask, 3, NULL, 0, 1, 0, false},
-                                  {ids, mask, 6, a1, 2, 2, 0, false}};
-    struct cld_batch_rules rules = {4, 99, 2.0, false};
+    struct cld_document docs[] = {{ids, mask, 6, a0, 1, NULL, 0, 0, false}, {ids, mask, 3, NULL, 0, NULL, 1, 0, false},
+                                  {ids, mask, 6, a1, 2, NULL, 2, 0, false}};
+    struct cld_batch_rules rules = {4, 99, 2.0, false, false};
     assert_int_equal(cld_batch_build(&b, docs, 3, &rules, false, &err), CLD_OK);
     assert_int_equal(b.n_ctx, 12); /* the document without anchors is left out */
     assert_int_equal(b.n_blocks, 3);
@@ -50,8 +50,8 @@ static void stops_at_a_gap_where_asked(void **state)
 {
     (void)state;
     const int32_t anchor[] = {1};
-    struct cld_document d = {ids, mask, 6, anchor, 1, 0, 0, false};
-    struct cld_batch_rules rules = {5, 99, 0, false};
+    struct cld_document d = {ids, mask, 6, anchor, 1, NULL, 0, 0, false};
+    struct cld_batch_rules rules = {5, 99, 0, false, false};
     size_t n = 0;
     double sum = 0;
     cld_batch_count(&d, 1, &rules, &n, &sum);
@@ -68,10 +68,10 @@ static void count_agrees_with_layout(void **state)
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_batch b = {0};
     const int32_t a[] = {0, 1, 2, 4};
-    struct cld_document d = {ids, mask, 6, a, 4, 0, 0, false};
+    struct cld_document d = {ids, mask, 6, a, 4, NULL, 0, 0, false};
     for (size_t block = 2; block <= 8; block++)
         for (int gap = 0; gap < 2; gap++) {
-            struct cld_batch_rules rules = {block, 99, 3.0, gap};
+            struct cld_batch_rules rules = {block, 99, 3.0, gap, false};
             size_t n = 0;
             double sum = 0;
             cld_batch_count(&d, 1, &rules, &n, &sum);
@@ -89,8 +89,8 @@ static void cuts_into_passes(void **state)
     for (int i = 0; i < 50; i++)
         many[i] = i;
     const int32_t one[] = {0};
-    struct cld_document docs[] = {{ids, mask, 6, one, 1, 0, 0, false}, {ids, mask, 6, many, 25, 1, 0, false},
-                                  {ids, mask, 6, one, 1, 2, 0, false}};
+    struct cld_document docs[] = {{ids, mask, 6, one, 1, NULL, 0, 0, false}, {ids, mask, 6, many, 25, NULL, 1, 0, false},
+                                  {ids, mask, 6, one, 1, NULL, 2, 0, false}};
     struct cld_document out[3];
     struct cld_cutter c = {docs, 3, 12, 10, 2, 0, 0};
     size_t n, passes = 0, anchors = 0;
@@ -117,8 +117,8 @@ static void scores_by_the_definitions(void **state)
     struct cld_batch b = {0};
     struct cld_score s = {0};
     const int32_t a[] = {1, 4};
-    struct cld_document d = {ids, mask, 6, a, 2, 0, 0, false};
-    struct cld_batch_rules rules = {5, 99, 0, false};
+    struct cld_document d = {ids, mask, 6, a, 2, NULL, 0, 0, false};
+    struct cld_batch_rules rules = {5, 99, 0, false, false};
     assert_int_equal(cld_batch_build(&b, &d, 1, &rules, false, &err), CLD_OK);
     /* Supervised: block 1 -> tokens 2, 4, 5; block 4 -> token 5. */
     const float ce[] = {1, 2, 3, 4};

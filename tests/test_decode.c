@@ -100,7 +100,7 @@ static struct rig *open_rig(const struct kind *k)
     struct cld_drafter_options options = {.storage = k->storage, .features = &r->target.taps};
     struct cld_queue_options queue = {.name = "test", .family = k->family};
     r->vocab = k->vocab;
-    r->rules = (struct cld_batch_rules){BLOCK, draft.mask_token, 0, false};
+    r->rules = (struct cld_batch_rules){BLOCK, draft.mask_token, 0, false, false};
     OK(cld_queue_open(&cpu, &queue, &r->q, &err));
     r->plan = cld_plan_new();
     OK(cld_target_describe(&r->target, &config, &target, r->q, r->plan, &err));

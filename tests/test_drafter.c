@@ -11,6 +11,7 @@
 #include "cmd_common.h"
 #include "drafter.h"
 #include "random.h"
+#include "sight.h"
 #include "tensor_io.h"
 #include "test_device.h"
 
@@ -89,7 +90,7 @@ static struct rig *open_rig(enum cld_dtype storage, bool recompute,
             r->ids[i][p] = (int32_t)cld_random_below(
                 cld_random_u64(5, CLD_RANDOM_TEST, 4, (uint64_t)i, (uint64_t)p), VOCAB - 1);
         memcpy(r->anchors[i], (int32_t[]){2 + i, 17, 36}, sizeof r->anchors[i]);
-        r->docs[i] = (struct cld_document){r->ids[i], r->mask[i], TOKENS, r->anchors[i], 3,
+        r->docs[i] = (struct cld_document){r->ids[i], r->mask[i], TOKENS, r->anchors[i], 3, NULL,
                                            (size_t)i, 0, false};
     }
     return r;
@@ -107,7 +108,7 @@ static void close_rig(struct rig *r)
 /* Forward; z [n_draft, HIDDEN] into fresh memory. */
 static float *outputs(struct rig *r)
 {
-    struct cld_batch_rules rules = {BLOCK, VOCAB - 1, 2, false};
+    struct cld_batch_rules rules = {BLOCK, VOCAB - 1, 2, false, false};
     float *z = malloc(6 * BLOCK * HIDDEN * sizeof *z);
     OK(cld_batch_build(&r->batch, r->docs, DOCS, &rules, false, &err));
     OK(cld_tensor_write(&r->d.features, 0, DOCS * TOKENS, r->features, &err));
@@ -166,6 +167,28 @@ static void blocks_see_their_own_past_only(void **state)
     free(before);
     free(after);
     close_rig(r);
+}
+
+/* A mask that is off by one is seen before a step. */
+static void a_block_that_sees_its_anchors_state_is_found(void **state)
+{
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        struct rig *r = open_rig(bf16 ? CLD_BF16 : CLD_F32, false, CLD_ATTENTION_SPARSE);
+        struct cld_batch_rules rules = {BLOCK, VOCAB - 1, 2, false, false};
+        struct cld_error why = CLD_ERROR_INIT;
+        OK(cld_batch_build(&r->batch, r->docs, 1, &rules, false, &err));
+        r->batch.n_blocks = 2; /* the last one at 17 of 40 */
+        r->batch.n_draft = 2 * BLOCK;
+        OK(cld_drafter_check_sight(&r->d, &r->batch, &err));
+        r->batch.blocks[1].anchor++;
+        assert_int_equal(cld_drafter_check_sight(&r->d, &r->batch, &why), CLD_E_NUMERIC);
+        assert_non_null(strstr(why.what, "block at position 17 changes with the target's state at"));
+        r->batch.blocks[1].anchor = 0;
+        assert_int_equal(cld_drafter_check_sight(&r->d, &r->batch, &why), CLD_E_NUMERIC);
+        assert_non_null(strstr(why.what, "does not change with the target's states before"));
+        close_rig(r);
+    }
 }
 
 /* Loss and gradients of one micro-batch; returns the gradient arena on the host. */
@@ -263,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_see_their_own_past_only),
+        cmocka_unit_test(a_block_that_sees_its_anchors_state_is_found),
         cmocka_unit_test(recompute_and_repeats_give_the_same_bits),
         cmocka_unit_test(dense_agrees_with_sparse),
         cmocka_unit_test(gradients_match_finite_differences),

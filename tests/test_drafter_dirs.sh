@@ -71,7 +71,7 @@ start 'and of speculators' 3 'speculative_tokens is 7, by block_size less one it
 changed "$hf" config.json 's/"mask_token_id": 944/"mask_token_id": 942/'
 start 'another mask token' 3 'mask token 942, wanted is 944' "$copy"
 changed "$hf" config.json 's/"sample_from_anchor": false/"sample_from_anchor": true/'
-start 'labels that are shifted' 3 "k . 1 there, at k here, by key 'sample_from_anchor'" "$copy"
+start 'labels that are shifted' 3 'layout anchor-first, wanted is dflash' "$copy"
 changed "$hf" config.json 's/"vocab_size": 945/"vocab_size": 960/'
 start 'a padded vocabulary' 3 'vocabulary 960, wanted is 945' "$copy"
 # 2, 4, 5 are 1, 3, 4 of the published layout: here somebody forgot that.

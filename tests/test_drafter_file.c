@@ -213,7 +213,8 @@ static void bad_configs(void **state)
         {"{'attention_bias': true}", "attention_bias"},
         {"{'speculators_model_type': 'dflash'}", "transformer_layer_config"},
         {"{'quantization_config': {'bits': 4}}", "quantization_config"},
-        {"{'dflash_config': {'sample_from_anchor': true}}", "sample_from_anchor"},
+        {"{'sample_from_anchor': true, 'dflash_config': {'sample_from_anchor': false}}",
+         "sample_from_anchor"},
         {"{'dflash_config': {'shift_label': true}}", "shift_label"},
         {"{'dflash_config': {'projector_type': 'gru'}}", "projector_type"},
         {"{'dflash_config': {'conv_kernel': 3}}", "conv_kernel"},
@@ -543,7 +544,8 @@ static void bad_speculators(void **state)
         {"{'target_hidden_size': 2048}", "target_hidden_size is 2048"},
         /* The block size, changed in one place only. */
         {"{'block_size': 8}", "speculative_tokens is 15, by block_size less one it is 7"},
-        {"{'sample_from_anchor': true}", "sample_from_anchor"},
+        /* One token less than it drafts then. */
+        {"{'sample_from_anchor': true}", "speculative_tokens"},
         {"{'mask_token_id': null}", "mask_token_id"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

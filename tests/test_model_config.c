@@ -88,6 +88,12 @@ static void refuses_by_name(void **state)
         {"{\"model_type\":\"qwen3\",\"head_dim\":300," BASE "}", "head_dim"},
         {"{\"model_type\":\"qwen3\",\"head_dim\":21," BASE "}", "head_dim"},
         {"{\"model_type\":\"qwen3\",\"quantization_config\":{}," BASE "}", "quantization_config"},
+        {"{\"model_type\":\"llama\",\"embedding_multiplier\":12," BASE "}", "embedding_multiplier"},
+        {"{\"model_type\":\"llama\",\"scale_emb\":12.0," BASE "}", "scale_emb"},
+        {"{\"model_type\":\"llama\",\"scale_embedding\":true," BASE "}", "scale_embedding"},
+        {"{\"model_type\":\"llama\",\"logits_scaling\":8," BASE "}", "logits_scaling"},
+        {"{\"model_type\":\"qwen2\",\"final_logit_softcapping\":30.0," BASE "}",
+         "final_logit_softcapping"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct cld_error err = CLD_ERROR_INIT;

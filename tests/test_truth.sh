@@ -137,6 +137,12 @@ train 'a tokenizer with more tokens than rows' 3 'ids up to 944, the vocabulary 
     --set "target.dir=$target" --set drafter.mask_token=940
 check 'before anything is written' nothing_began
 
+target scaled
+sed -i 's/"vocab_size"/"embedding_multiplier": 8.0, "vocab_size"/' "$target/config.json"
+train 'an embedding scale that would be missing' 3 \
+    'unsupported value of key .embedding_multiplier' --set "target.dir=$target"
+check 'before anything is written' nothing_began
+
 # --- taps ---
 
 train 'taps that repeat' 2 'target\.taps has layer 3 twice' --set target.taps=1,3,3
