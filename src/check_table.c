@@ -8,6 +8,7 @@
 #include "check_attention.h"
 #include "check_gemm.h"
 #include "check_ops.h"
+#include "clock.h"
 #include "log.h"
 #include "size.h"
 
@@ -79,6 +80,7 @@ struct task {
     struct cld_check_results results;
     struct cld_queue_counts counts;
     size_t n_passed, n_failed;
+    double seconds;
     struct cld_variants list; /* what it asked for, where options->list is wanted */
     struct cld_error err;
     bool done;
@@ -91,6 +93,7 @@ struct crew {
     size_t n_tasks;
     pthread_mutex_t lock;   /* guards what follows, and `done` */
     pthread_cond_t changed; /* a task is done */
+    size_t n_done;
     size_t next;            /* task that nobody has taken; n_tasks once one failed */
 };
 
@@ -105,7 +108,10 @@ static void put_command(const struct cld_check_options *o, struct cld_check_resu
              cld_check_family_name(r->family), o->program ? " --program " : "",
              o->program ? o->program : "", o->programs.modules ? " --modules " : "",
              o->programs.modules ? o->programs.modules : "",
-             o->mode == CLD_CHECK_GRAD ? " --mode grad" : "", r->name[0] ? " --case '" : "",
+             o->mode == CLD_CHECK_GRAD   ? " --mode grad"
+             : o->mode == CLD_CHECK_PERF ? " --mode perf"
+                                         : "",
+             r->name[0] ? " --case '" : "",
              r->name, r->name[0] ? "'" : "");
 }
 
@@ -128,14 +134,17 @@ static void run_task(const struct crew *crew, struct task *t)
 {
     const struct cld_check_options *o = crew->options;
     struct cld_error *err = &t->err;
+    double begun = cld_clock_ms();
     struct cld_check c = {.seed = o->seed,
                           .storage = t->storage,
                           .op = t->op,
                           .mode = o->mode,
                           .only = o->only,
+                          .max_elems = o->max_elems,
                           .results = &t->results};
     const struct cld_queue_options queue = {.name = "checks",
                                             .family = t->family,
+                                            .profile = o->mode == CLD_CHECK_PERF,
                                             .cache_dir = o->cache_dir,
                                             .programs = o->programs,
                                             .list = o->list ? &t->list : NULL};
@@ -155,6 +164,17 @@ static void run_task(const struct crew *crew, struct task *t)
             put_command(o, &t->results.at[i]);
     cld_check_close(&c);
     cld_queue_close(c.q);
+    t->seconds = (cld_clock_ms() - begun) / 1e3;
+}
+
+/* For whoever waits; in the order in which tasks end. Holds the crew's lock. */
+static void say_progress(struct crew *crew, const struct task *t)
+{
+    crew->n_done++;
+    if (crew->options->progress)
+        cld_info("%3zu of %zu  %s %s %s: %zu passed, %zu failed, %.1f s", crew->n_done,
+                 crew->n_tasks, t->op->name, cld_check_family_name(t->family),
+                 t->storage == CLD_BF16 ? "bf16" : "f32", t->n_passed, t->n_failed, t->seconds);
 }
 
 static void *work(void *arg)
@@ -168,6 +188,7 @@ static void *work(void *arg)
         run_task(crew, t);
         pthread_mutex_lock(&crew->lock);
         t->done = true;
+        say_progress(crew, t);
         if (t->err.status)
             crew->next = crew->n_tasks;
         pthread_cond_broadcast(&crew->changed);
@@ -236,10 +257,12 @@ static enum cld_status collect(struct crew *crew, size_t *n_passed, size_t *n_fa
     return CLD_OK;
 }
 
-/* Some implementations cannot be called from two threads at all. */
+/* Some implementations cannot be called from two threads at all; what is timed runs alone. */
 static size_t n_threads(const struct crew *crew)
 {
-    long n = crew->device->quirks & CLD_QUIRK_SINGLE_THREAD ? 1 : sysconf(_SC_NPROCESSORS_ONLN);
+    bool one = crew->device->quirks & CLD_QUIRK_SINGLE_THREAD ||
+               crew->options->mode == CLD_CHECK_PERF;
+    long n = one ? 1 : sysconf(_SC_NPROCESSORS_ONLN);
     return cld_min(cld_max(n > 0 ? (size_t)n : 1, 1), cld_min(max_threads, crew->n_tasks));
 }
 
