@@ -135,6 +135,7 @@ struct cld_check_op {
     enum cld_status (*run)(struct cld_check *c, struct cld_error *err);
     unsigned bounds; /* 1 << cld_check_bound of each that its cases may use */
     bool gradients;  /* it has gradients that differences confirm */
+    unsigned quirks; /* a device with one of these does not have it */
 };
 extern const struct cld_check_op cld_check_ops[]; /* ends with a NULL name */
 

@@ -210,10 +210,6 @@ enum cld_status cld_check_gemm_clblast(struct cld_check *c, struct cld_error *er
      * the device has by itself. */
     enum cld_device_class own = cld_queue_device(c->q)->host_memory ? CLD_CLASS_CPU : CLD_CLASS_GPU;
     bool once = c->storage == CLD_F32 && cld_queue_class(c->q) == own;
-    if (once && cld_queue_device(c->q)->quirks & CLD_QUIRK_NO_CLBLAST) {
-        cld_check_unsupported(c, "CLBlast crashes on this platform (the quirk no-clblast)");
-        return CLD_OK;
-    }
     return once ? check_shapes(c, CLD_GEMM_CLBLAST, n_shapes - 1, err) : CLD_OK;
 }
 

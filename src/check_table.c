@@ -24,23 +24,23 @@ enum {
 
 const struct cld_check_op cld_check_ops[] = {
     /* What takes longest comes first: threads end together. */
-    {"gemm", cld_check_gemm, product, false},
-    {"gemm_tensor", cld_check_gemm_tensor, BIT(F32_TENSOR) | BIT(BF16), false},
-    {"attention", cld_check_attention, softmax, false},
-    {"gemm_clblast", cld_check_gemm_clblast, product, false},
-    {"attention_dense", cld_check_attention_dense, softmax, false},
-    {"rmsnorm", cld_check_rmsnorm, graded, true},
-    {"qknorm_rope", cld_check_qknorm_rope, graded, true},
-    {"swiglu", cld_check_swiglu, plain, true},
-    {"add", cld_check_add, copies, false},
-    {"gather", cld_check_gather, copies, false},
-    {"scatter", cld_check_scatter, copies, false},
-    {"fill", cld_check_fill, plain, false},
-    {"cross_entropy", cld_check_cross_entropy, copies | BIT(F32_ONE), true},
-    {"first_max", cld_check_first_max, BIT(EXACT), false},
-    {"sum_squares", cld_check_sum_squares, BIT(F32_ONE), false},
-    {"adamw", cld_check_adamw, plain | BIT(F32_ONE), false},
-    {NULL, NULL, 0, false},
+    {"gemm", cld_check_gemm, product, false, 0},
+    {"gemm_tensor", cld_check_gemm_tensor, BIT(F32_TENSOR) | BIT(BF16), false, 0},
+    {"attention", cld_check_attention, softmax, false, 0},
+    {"gemm_clblast", cld_check_gemm_clblast, product, false, CLD_QUIRK_NO_CLBLAST},
+    {"attention_dense", cld_check_attention_dense, softmax, false, 0},
+    {"rmsnorm", cld_check_rmsnorm, graded, true, 0},
+    {"qknorm_rope", cld_check_qknorm_rope, graded, true, CLD_QUIRK_BAD_ROPE},
+    {"swiglu", cld_check_swiglu, plain, true, 0},
+    {"add", cld_check_add, copies, false, 0},
+    {"gather", cld_check_gather, copies, false, 0},
+    {"scatter", cld_check_scatter, copies, false, 0},
+    {"fill", cld_check_fill, plain, false, 0},
+    {"cross_entropy", cld_check_cross_entropy, copies | BIT(F32_ONE), true, 0},
+    {"first_max", cld_check_first_max, BIT(EXACT), false, 0},
+    {"sum_squares", cld_check_sum_squares, BIT(F32_ONE), false, 0},
+    {"adamw", cld_check_adamw, plain | BIT(F32_ONE), false, 0},
+    {NULL, NULL, 0, false, 0},
 };
 
 static const struct cld_check_op *table(const struct cld_check_options *options)
@@ -148,8 +148,12 @@ static void run_task(const struct crew *crew, struct task *t)
                                             .cache_dir = o->cache_dir,
                                             .programs = o->programs,
                                             .list = o->list ? &t->list : NULL};
+    unsigned quirks = t->op->quirks & crew->device->quirks;
     if (!cld_queue_open(crew->device, &queue, &c.q, err)) {
-        if (t->op->run(&c, err))
+        if (quirks)
+            cld_check_unsupported(&c, "the quirk %s: %s", cld_quirk_of(quirks)->name,
+                                  cld_quirk_of(quirks)->action);
+        else if (t->op->run(&c, err))
             cld_fail_prefix(err, "check of %s, case '%s'", t->op->name, c.name);
         t->counts = cld_queue_counts(c.q);
     }

@@ -111,7 +111,7 @@ static enum cld_status judge(const struct cld_args *a, const struct cld_check_ma
                              struct cld_error *err)
 {
     const char *path = cld_args_value(a, "golden"), *only = cld_args_value(a, "case");
-    bool part = only || cld_args_value(a, "mode") || cld_args_value(a, "limit");
+    bool part = only || cld_args_value(a, "mode");
     struct cld_check_golden g;
     if (!m->n_passed && !m->n_failed)
         return only ? cld_fail(err, CLD_E_USAGE, "case names are those that are printed",
@@ -120,7 +120,8 @@ static enum cld_status judge(const struct cld_args *a, const struct cld_check_ma
     if (path && cld_args_flag(a, "update-golden"))
         return cld_check_golden_update(m, path, part, err);
     if (path) {
-        enum cld_status s = cld_check_golden_compare(m, path, part, stderr, &g, err);
+        enum cld_status s = cld_check_golden_compare(
+            m, path, part || cld_args_value(a, "limit"), stderr, &g, err);
         if (s)
             return s;
         cld_info("%s: %zu fixes, %zu regressions, %zu differences", path, g.n_fixes,

@@ -72,6 +72,8 @@ static enum cld_status describe(cl_platform_id p, cl_device_id id, struct cld_de
     d->float_width = cld_max(1, device_size(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT));
     d->base_align_bytes = cld_max(256, device_size(id, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8);
     d->quirks = cld_quirks_of(d->platform, d->platform_version, d->driver);
+    if (d->quirks & CLD_QUIRK_GPU_KERNELS)
+        d->class = CLD_CLASS_GPU;
     d->max_alloc_bytes = d->quirks & CLD_QUIRK_MAX_ALLOC_LOW ? d->global_bytes
                                                              : d->reported_max_alloc_bytes;
     return CLD_OK;
@@ -215,7 +217,7 @@ enum cld_status cld_devices_pick(const struct cld_devices *d, const char *spec,
     char *end = NULL;
     if (!spec || !*spec) {
         for (size_t i = 0; i < d->n && !found; i++)
-            if (d->at[i].class == CLD_CLASS_GPU && d->at[i].available)
+            if (!d->at[i].host_memory && d->at[i].available)
                 found = &d->at[i];
         for (size_t i = 0; i < d->n && !found; i++)
             if (d->at[i].available)
@@ -232,7 +234,7 @@ enum cld_status cld_devices_pick(const struct cld_devices *d, const char *spec,
             return cld_fail(err, CLD_E_DEVICE, "write cpu:I/N with I from 0 to N-1, as in cpu:0/2",
                             "'%s' is no part of a CPU device", spec);
         for (size_t i = 0; i < d->n && !found; i++)
-            if (d->at[i].class == CLD_CLASS_CPU && d->at[i].available)
+            if (d->at[i].host_memory && d->at[i].available)
                 found = &d->at[i];
         if (found && n_parts > found->n_compute_units)
             return cld_fail(err, CLD_E_DEVICE, "use fewer parts",

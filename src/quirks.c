@@ -44,11 +44,30 @@ static const struct cld_quirk_info quirks[] = {
     {CLD_QUIRK_NO_PARTS, "no-parts", "rusticl", "22.|23.", "Mesa 22 and 23",
      "has no clCreateSubDevices: the call is a jump to nowhere (22.3.6)",
      "a part of such a device is refused", ""},
+    {CLD_QUIRK_BAD_ROPE, "bad-rope", "rusticl", "22.|23.", "Mesa 22 and 23",
+     "compiles qknorm_rope wrongly on llvmpipe (22.3.6): NaN and other values from run to run with the "
+     "kernels for CPUs, a heap that is overwritten with those for GPUs; Oclgrind, PoCL and Intel's "
+     "runtime see no fault in them. It warns 'Treating load_kernel_arg in control flow as uniform, "
+     "results may be incorrect'",
+     "the operation is refused", ""},
+    {CLD_QUIRK_GPU_KERNELS, "gpu-kernels", "rusticl", NULL, "all",
+     "makes lanes of vectors out of work-items on llvmpipe: with the kernels for CPUs, whose work-items "
+     "are vectors themselves, the backward kernels of sparse attention did not compile in four minutes "
+     "each (22.3.6)",
+     "the kernels for GPUs are used", "https://docs.mesa3d.org/drivers/llvmpipe.html"},
 };
 
 const struct cld_quirk_info *cld_quirk_at(size_t i)
 {
     return i < sizeof quirks / sizeof *quirks ? &quirks[i] : NULL;
+}
+
+const struct cld_quirk_info *cld_quirk_of(unsigned bit)
+{
+    size_t i = 0;
+    while (i < sizeof quirks / sizeof *quirks && !(quirks[i].bit & bit))
+        i++;
+    return cld_quirk_at(i);
 }
 
 /* Whether one of the alternatives stands somewhere in the text. */

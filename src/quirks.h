@@ -17,7 +17,9 @@ enum cld_quirk {
     CLD_QUIRK_DEAR_BINARY = 1 << 6,    /* binaries cost more than they save */
     CLD_QUIRK_NO_PARTS = 1 << 7,       /* no sub-devices: asking for one is fatal */
     CLD_QUIRK_NO_CLBLAST = 1 << 8,     /* CLBlast does not survive it */
-    CLD_QUIRK_SEES_MEMORY = 1 << 9     /* a simulator that reports each stray access */
+    CLD_QUIRK_SEES_MEMORY = 1 << 9,    /* a simulator that reports each stray access */
+    CLD_QUIRK_BAD_ROPE = 1 << 10,      /* qknorm_rope is compiled wrongly */
+    CLD_QUIRK_GPU_KERNELS = 1 << 11    /* a CPU device that wants the kernels for GPUs */
 };
 
 struct cld_quirk_info {
@@ -37,6 +39,9 @@ struct cld_quirk_info {
 const struct cld_quirk_info *cld_quirk_at(size_t i);
 bool cld_quirk_fits(const struct cld_quirk_info *quirk, const char *platform,
                     const char *platform_version, const char *driver);
+
+/* The first row of a bit. */
+const struct cld_quirk_info *cld_quirk_of(unsigned bit);
 
 /* The bits of a device. */
 unsigned cld_quirks_of(const char *platform, const char *platform_version, const char *driver);
