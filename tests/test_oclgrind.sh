@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Every portable kernel of both families under Oclgrind, which reports races and accesses outside
+# buffers: small shapes, no guard zones. It ends with 0 whatever it found, so its log decides.
+set -euo pipefail
+# shellcheck source=tests/expect.sh
+source tests/expect.sh "$1"
+
+library=
+for file in /usr/lib/oclgrind/liboclgrind-rt-icd.so /usr/lib/*/oclgrind/liboclgrind-rt-icd.so \
+    /usr/lib/*/liboclgrind-rt-icd.so /usr/local/lib/liboclgrind-rt-icd.so; do
+    if [[ -e $file ]]; then
+        library=$file
+    fi
+done
+if [[ -z $library ]]; then
+    echo 'skipped: there is no liboclgrind-rt-icd.so (Debian: apt-get install oclgrind)'
+    exit 77
+fi
+mkdir "$scratch/vendors"
+echo "$library" >"$scratch/vendors/oclgrind.icd"
+unset OCL_ICD_FILENAMES
+export OCL_ICD_VENDORS=$scratch/vendors OCLGRIND_DATA_RACES=1 OCLGRIND_MAX_ERRORS=50
+
+# quiet LOG: nothing was found. Compilers' warnings do not go there.
+quiet() {
+    if [[ -s $1 ]]; then
+        head -n 40 "$1"
+        return 1
+    fi
+}
+
+# --- no finding in any kernel ---
+
+# look OPERATION LIMIT: its cases of up to LIMIT elements.
+look() {
+    export OCLGRIND_LOG=$scratch/$1.log
+    expect "$1" 0 '^[1-9][0-9]* passed, 0 failed' check-kernels -v --op "$1" --limit "$2"
+    check "$1: no race, no stray access" quiet "$OCLGRIND_LOG"
+    grep -oE 'made [a-z0-9_]+\.cl' "$scratch/stderr" >>"$scratch/made" || true
+}
+look gemm 600
+look attention 2500
+for op in rmsnorm qknorm_rope swiglu add gather scatter fill cross_entropy first_max sum_squares adamw; do
+    look "$op" 4000
+done
+for file in cl/*.cl; do
+    case $file in
+    *_tensor.cl | *_sm80.cl | *_sm90a.cl | cl/gemm_operand.cl) ;; # inline PTX, and what feeds it
+    *) check "$file was among them" grep -q "made ${file#cl/}" "$scratch/made" ;;
+    esac
+done
+
+# --- planted faults are found ---
+
+planted=$(dirname "$cldraft")/tests/test_check_matrix
+export OCLGRIND_LOG=$scratch/planted.log OCLGRIND_MAX_ERRORS=5000
+check 'right kernels run' "$planted" test_right_kernels_pass
+check 'nothing is found in right kernels' quiet "$OCLGRIND_LOG"
+check 'faulty kernels run' "$planted" test_faults_are_caught
+check 'a write behind a buffer is found' grep -q 'Invalid write of size 4 at global memory' "$OCLGRIND_LOG"
+check 'a missing barrier is found' grep -q 'data race at local memory' "$OCLGRIND_LOG"
+verdict
