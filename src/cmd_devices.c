@@ -135,7 +135,7 @@ static void print_quirks(const struct cld_device_info *d)
     const struct cld_quirk_info *q;
     for (size_t i = 0; (q = cld_quirk_at(i)); i++)
         if (cld_quirk_fits(q, d->platform, d->platform_version, d->driver))
-            printf("    quirk       %s: %s; %s\n", q->name, q->what, q->action);
+            printf("    quirk       %s: %s\n", q->name, q->what);
 }
 
 static void print_device(const struct cld_device_info *d, const struct findings *f, bool all)
