@@ -142,22 +142,44 @@ static void put_operations(const struct column *c, size_t n, FILE *to)
     fputc('\n', to);
 }
 
-/* Why cases of a column did not pass: a reason that cases of one operation share stands once, with
- * the first. */
-static void put_reasons(const struct column *c, FILE *to)
+/* Whether a line with this reason was written for the operation of `key` before: for an unsupported
+ * operation once a device, else once an operation of a column. */
+static bool is_said(const struct column *first, const struct column *c, const char *op,
+                    const char *key, const char *name, const char *why)
+{
+    const char *k, *n;
+    json_t *operation, *other;
+    for (const struct column *at = first; at <= c; at++)
+        json_object_foreach (json_object_get(at->json, "operations"), k, operation)
+            json_object_foreach (json_object_get(operation, "others"), n, other) {
+                if (at == c && !strcmp(k, key) && !strcmp(n, name))
+                    return false;
+                bool same = !strcmp(text(other, "why"), why);
+                if (same && (*name ? at == c && !strcmp(k, key) : is_of(k, op)))
+                    return true;
+            }
+    return false;
+}
+
+/* Why cases of c, one of the columns of a device from `first` on, did not pass. */
+static void put_reasons(const struct column *first, const struct column *c, FILE *to)
 {
     const char *key, *name, *why = text(c->json, "why");
     json_t *operation, *other;
     if (*why)
         fprintf(to, "* %s: %s.\n", c->path, why);
     json_object_foreach (json_object_get(c->json, "operations"), key, operation) {
-        const char *last = "";
+        char op[64];
+        snprintf(op, sizeof op, "%.*s", (int)strcspn(key, " "), key);
         json_object_foreach (json_object_get(operation, "others"), name, other) {
-            if (!strcmp(last, text(other, "why")))
+            why = text(other, "why");
+            if (is_said(first, c, op, key, name, why))
                 continue;
-            last = text(other, "why");
-            fprintf(to, "* %s, %s%s%s: %s: %s\n", c->path, key, *name ? ", " : "", name,
-                    text(other, "verdict"), last);
+            if (*name)
+                fprintf(to, "* %s, %s, %s: %s: %s\n", c->path, key, name, text(other, "verdict"),
+                        why);
+            else
+                fprintf(to, "* %s: %s: %s.\n", op, text(other, "verdict"), why);
         }
     }
 }
@@ -176,7 +198,7 @@ static void put_device(const struct column *c, size_t n, FILE *to)
     fputs(json_array_size(quirks) ? ".\n\n" : "\n\n", to);
     put_operations(c, n, to);
     for (size_t i = 0; i < n; i++)
-        put_reasons(&c[i], to);
+        put_reasons(c, &c[i], to);
 }
 
 static void put_quirks(FILE *to)

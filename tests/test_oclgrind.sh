@@ -39,7 +39,7 @@ look() {
     check "$1: no race, no stray access" quiet "$scratch/stderr"
     grep -oE 'made [a-z0-9_]+\.cl' "$scratch/stderr" >>"$scratch/made" || true
 }
-look gemm 600
+look gemm 400
 look attention 2500
 for op in rmsnorm qknorm_rope swiglu add gather scatter fill cross_entropy first_max sum_squares adamw; do
     look "$op" 4000
