@@ -11,7 +11,7 @@ cp "$scratch/stdout" "$scratch/page"
 check 'docs/vendors.md is it' diff -u docs/vendors.md "$scratch/page"
 expect 'nothing to summarize' 2 'nothing to summarize' check-kernels --summary
 expect 'files without --summary' 2 'files go with --summary alone' check-kernels tests/data/golden/pocl.json
-expect 'no golden file' 3 'has no verdicts' check-kernels --summary docs/vendors.md
+expect 'no golden file' 3 ': not a JSON object' check-kernels --summary docs/vendors.md
 cat >"$scratch/golden.json" <<'END'
 {"format": 2, "columns": {"P, D: source": {"platform": "P", "device": "D", "path": "source",
  "driver": "1", "version": "0", "date": "2026-01-02", "quirks": ["some"], "limit": 7, "why": "",
