@@ -142,45 +142,45 @@ static void put_operations(const struct column *c, size_t n, FILE *to)
     fputc('\n', to);
 }
 
-/* Whether a line with this reason was written for the operation of `key` before: for an unsupported
- * operation once a device, else once an operation of a column. */
+/* Whether an operation as a whole was said to be unsupported for this reason in a column before c, or
+ * before `key` in c. */
 static bool is_said(const struct column *first, const struct column *c, const char *op,
-                    const char *key, const char *name, const char *why)
+                    const char *key, const char *why)
 {
-    const char *k, *n;
-    json_t *operation, *other;
+    const char *k;
+    json_t *operation;
     for (const struct column *at = first; at <= c; at++)
-        json_object_foreach (json_object_get(at->json, "operations"), k, operation)
-            json_object_foreach (json_object_get(operation, "others"), n, other) {
-                if (at == c && !strcmp(k, key) && !strcmp(n, name))
-                    return false;
-                bool same = !strcmp(text(other, "why"), why);
-                if (same && (*name ? at == c && !strcmp(k, key) : is_of(k, op)))
-                    return true;
-            }
+        json_object_foreach (json_object_get(at->json, "operations"), k, operation) {
+            const json_t *whole = json_object_get(json_object_get(operation, "others"), "");
+            if (at == c && !strcmp(k, key))
+                return false;
+            if (whole && is_of(k, op) && !strcmp(text(whole, "why"), why))
+                return true;
+        }
     return false;
 }
 
-/* Why cases of c, one of the columns of a device from `first` on, did not pass. */
+/* Why cases of c, one of the columns of a device from `first` on, did not pass: of each operation
+ * the first case. */
 static void put_reasons(const struct column *first, const struct column *c, FILE *to)
 {
-    const char *key, *name, *why = text(c->json, "why");
+    const char *key, *name;
     json_t *operation, *other;
-    if (*why)
-        fprintf(to, "* %s: %s.\n", c->path, why);
+    if (*text(c->json, "why"))
+        fprintf(to, "* %s: %s.\n", c->path, text(c->json, "why"));
     json_object_foreach (json_object_get(c->json, "operations"), key, operation) {
+        json_t *others = json_object_get(operation, "others");
+        const char *whole = text(json_object_get(others, ""), "why");
         char op[64];
         snprintf(op, sizeof op, "%.*s", (int)strcspn(key, " "), key);
-        json_object_foreach (json_object_get(operation, "others"), name, other) {
-            why = text(other, "why");
-            if (is_said(first, c, op, key, name, why))
-                continue;
-            if (*name)
+        if (*whole && !is_said(first, c, op, key, whole))
+            fprintf(to, "* %s: unsupported: %s.\n", op, whole);
+        json_object_foreach (others, name, other)
+            if (*name) {
                 fprintf(to, "* %s, %s, %s: %s: %s\n", c->path, key, name, text(other, "verdict"),
-                        why);
-            else
-                fprintf(to, "* %s: %s: %s.\n", op, text(other, "verdict"), why);
-        }
+                        text(other, "why"));
+                break;
+            }
     }
 }
 

@@ -41,6 +41,11 @@ static const struct cld_quirk_info quirks[] = {
      "no fault: it reports every access outside a buffer, and cannot see one that guard zones take",
      "checks keep no guard zones around tensors there",
      "https://github.com/jrprice/Oclgrind/wiki/Detecting-Memory-Access-Errors"},
+    {CLD_QUIRK_LOCAL_MODULES, "local-modules", "Oclgrind", "Oclgrind 21.", "21.10",
+     "cannot run kernels with local memory from the bitcode of a SPIR-V module: 'FATAL ERROR: Unsupported "
+     "pointer size: 0 bytes' at the address of a __local array; from source it can",
+     "nothing: it gets the kernels for CPUs, which have none; the checks of those for GPUs fail by modules",
+     ""},
     {CLD_QUIRK_NO_PARTS, "no-parts", "rusticl", "22.|23.", "Mesa 22 and 23",
      "has no clCreateSubDevices: the call is a jump to nowhere (22.3.6)",
      "a part of such a device is refused", ""},

@@ -19,7 +19,8 @@ enum cld_quirk {
     CLD_QUIRK_NO_CLBLAST = 1 << 8,     /* CLBlast does not survive it */
     CLD_QUIRK_SEES_MEMORY = 1 << 9,    /* a simulator that reports each stray access */
     CLD_QUIRK_BAD_ROPE = 1 << 10,      /* qknorm_rope is compiled wrongly */
-    CLD_QUIRK_GPU_KERNELS = 1 << 11    /* a CPU device that wants the kernels for GPUs */
+    CLD_QUIRK_GPU_KERNELS = 1 << 11,   /* a CPU device that wants the kernels for GPUs */
+    CLD_QUIRK_LOCAL_MODULES = 1 << 12  /* bitcode with local memory does not run; nobody asks */
 };
 
 struct cld_quirk_info {
