@@ -15,8 +15,9 @@
 #include "tensor.h"
 
 /* A tensor under test: device memory with guards before, after and between its rows (between them
- * alone on a device that sees stray accesses by itself), and its values on the host in double. The operation may change an input only where the check says so, by setting
- * `output` on it (an in-out tensor). */
+ * alone on a device that sees stray accesses by itself), and its values on the host in double. The
+ * operation may change an input only where the check says so, by setting `output` on it (an in-out
+ * tensor). */
 struct cld_check_tensor {
     struct cld_tensor t;
     double *value; /* [n_rows * n_cols], of inputs: what the device holds, exactly; else NULL */
