@@ -21,7 +21,8 @@ static inline struct overlap overlap_of(__global const int *spans, int row, int 
         return o;
     for (int r = o.row; r < o.end; r++) {
         int4 s = vload4(r, spans) - k0;
-        int2 from = max(s.even, 0), to = min(s.odd, KT);
+        /* Oclgrind reads a scalar beside a vector as one of undefined lanes. */
+        int2 from = max(s.even, (int2)(0)), to = min(s.odd, (int2)(KT));
         if (from.x >= to.x && from.y >= to.y)
             continue;
         first = min(first, r);

@@ -1,6 +1,7 @@
 /* swiglu.cl - y = silu(gate) * up, silu(g) = g s with s = 1 / (1 + exp(-g)), and its gradients
  *     d_up = dy g s,   d_gate = dy up s (1 + g (1 - s)).
- * exp(-g) may overflow to infinity, which gives s = 0 and no NaN: g itself is always finite. */
+ * Forward, exp(-g) may overflow to infinity, which gives s = 0 and no NaN: g itself is always
+ * finite. */
 #include "common.clh"
 #include "wide.clh"
 
@@ -20,19 +21,19 @@
 #define DU f32 /* of up's gradient */
 #endif
 
-/* 1 / (1 + exp(-g)). A GPU's own exp and reciprocal err by some 1e-5 at most, which the rounding of
- * a bf16 result hides; a result in f32 takes the exact ones. */
-#define EXACT_SIGMOID(g) (1.0f / (1.0f + exp(-(g))))
-#define QUICK_SIGMOID(g) native_recip(1.0f + native_exp(-(g)))
+/* A GPU's own exp and reciprocal err by some 1e-5, others' by up to 4e-4, which the rounding of a bf16
+ * result hides; a result in f32 takes the exact ones. */
 #if !CLD_CPU && CLD_IS_BF16(Y)
-#define GATE(g) ((g) * QUICK_SIGMOID(g))
+#define GATE(g) ((g) * native_recip(1.0f + native_exp(-(g))))
 #else
 #define GATE(g) ((g) / (1.0f + exp(-(g))))
 #endif
 #if !CLD_CPU && CLD_IS_BF16(DG) && CLD_IS_BF16(DU)
-#define SIGMOID QUICK_SIGMOID
+#define EXP   native_exp
+#define RECIP native_recip
 #else
-#define SIGMOID EXACT_SIGMOID
+#define EXP      exp
+#define RECIP(x) (1.0f / (x))
 #endif
 
 __kernel void swiglu_forward(__global const CLD_ELEM(G) *gate, ulong gate_at, ulong gate_ld,
@@ -60,8 +61,11 @@ __kernel void swiglu_backward(__global const CLD_ELEM(G) *gate, ulong gate_at, u
         floatw g = LOADW(G, gate + gate_at + r * gate_ld, j, left);
         floatw u = LOADW(U, up + up_at + r * up_ld, j, left);
         floatw d = LOADW(Y, dy + dy_at + r * dy_ld, j, left);
-        floatw s = SIGMOID(g);
-        STOREW(DG, d * u * s * (1.0f + g * (1.0f - s)), d_gate + d_gate_at + r * d_gate_ld, j,
+        /* 1 - s would cancel where s is almost 1, and g makes much of what is left: e s is the same.
+         * Past 80 s is nothing beside any sum, and e must not be infinite. */
+        floatw e = EXP(fmin(-g, (floatw)(80.0f)));
+        floatw s = RECIP(1.0f + e);
+        STOREW(DG, d * u * s * (1.0f + g * (e * s)), d_gate + d_gate_at + r * d_gate_ld, j,
                left);
         STOREW(DU, d * g * s, d_up + d_up_at + r * d_up_ld, j, left);
     }

@@ -61,12 +61,13 @@ static const struct cld_option only_case = {
     .name = "case", .value = "NAME",
     .help = "run the one case of this name, as a failure prints it"};
 static const struct cld_option mode = {
-    .name = "mode", .value = "M", .names = NAMES{"check", "grad", "support", NULL},
+    .name = "mode", .value = "M", .names = NAMES{"check", "grad", "support", "perf", NULL},
     .help = "check (default): every case; grad: gradients against finite differences in more directions; "
-            "support: a case of each operation, to see what the device can do"};
+            "support: a case of each operation, to see what the device can do; perf: the time of each "
+            "operation at a modest size, by the kernels that the device has by itself"};
 static const struct cld_option all = {
-    .name = "all", .help = "every device of every platform, from source, from cached binaries and from "
-                           "SPIR-V modules; prints a table"};
+    .name = "all", .help = "every device of every platform, or that of --device, from source, from cached "
+                           "binaries and from SPIR-V modules; prints a table"};
 static const struct cld_option report = {
     .name = "format", .value = "F", .names = NAMES{"table", "json", "junit", NULL},
     .help = "how results are printed (default table: a line a case without --all)"};
@@ -76,6 +77,11 @@ static const struct cld_option golden = {
             "regression fails"};
 static const struct cld_option update_golden = {
     .name = "update-golden", .help = "write the verdicts into the golden file instead"};
+static const struct cld_option limit = {
+    .name = "limit", .value = "N", .number = true,
+    .help = "leave out cases whose tensors have more than N elements together, for slow devices"};
+static const struct cld_option summary = {
+    .name = "summary", .help = "make docs/vendors.md of these golden files; run nothing"};
 static const struct cld_option modules = {
     .name = "modules", .value = "DIR", .help = "directory of SPIR-V modules, as runtime.modules"};
 static const struct cld_option out = {
@@ -187,11 +193,12 @@ const struct cld_command cld_commands[] = {
                         "the rows. Tokens, types and shapes are compared, and the states of one row with "
                         "the target's own. See docs/features.md.",
                         {&layers, &heldout, &unchecked, &device, &set}},
-    [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "", 0, 0,
-                               "compare every kernel with a double-precision reference", "",
-                               {&device, &both, &op, &only_case, &list, &seed, &families,
+    [CLD_CMD_CHECK_KERNELS] = {"check-kernels", "[FILE...]", 0, ANY,
+                               "compare every kernel with a double-precision reference",
+                               "FILEs are golden files, for --summary alone.",
+                               {&device, &both, &op, &only_case, &limit, &list, &seed, &families,
                                 &mode, &program, &modules, &all, &report, &golden,
-                                &update_golden}},
+                                &update_golden, &summary}},
     [CLD_CMD_CHECK_CASE] = {"check-case", "FILE...", 1, ANY, "run golden drafter cases",
                             "Each case runs whole and again row by row, with gradients added up.",
                             {&device, &precision, &attention}},

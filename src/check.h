@@ -14,9 +14,10 @@
 #include "queue.h"
 #include "tensor.h"
 
-/* A tensor under test: device memory with guards before, after and between its rows, and its values
- * on the host in double. The operation may change an input only where the check says so, by setting
- * `output` on it (an in-out tensor). */
+/* A tensor under test: device memory with guards before, after and between its rows (between them
+ * alone on a device that sees stray accesses by itself), and its values on the host in double. The
+ * operation may change an input only where the check says so, by setting `output` on it (an in-out
+ * tensor). */
 struct cld_check_tensor {
     struct cld_tensor t;
     double *value; /* [n_rows * n_cols], of inputs: what the device holds, exactly; else NULL */
@@ -54,7 +55,8 @@ extern const struct cld_check_bound_info cld_check_bounds[CLD_N_BOUNDS];
 enum cld_check_mode {
     CLD_CHECK_ALL,    /* every case */
     CLD_CHECK_GRAD,   /* cases with gradients that differences confirm, in more directions */
-    CLD_CHECK_SUPPORT /* the first case of each operation that has work to do */
+    CLD_CHECK_SUPPORT, /* the first case of each operation that has work to do */
+    CLD_CHECK_PERF     /* cases of modest size, checked and timed; no other mode has them */
 };
 
 enum cld_check_verdict { CLD_CHECK_PASSED, CLD_CHECK_FAILED, CLD_CHECK_UNSUPPORTED };
@@ -71,6 +73,10 @@ struct cld_check_result {
     enum cld_check_bound bound;
     double nmse, max;
     double worst;    /* the larger part of what is allowed */
+    /* Mode PERF: of one run, by the device's events or, where they say nothing, by the host's clock;
+     * 0: not timed. Bytes of the operands, read and written once each. */
+    double ms, bytes;
+    bool by_events;
     char why[320];   /* it failed or is unsupported */
     char again[640]; /* the command that repeats a failure */
 };
@@ -85,6 +91,8 @@ enum cld_status cld_check_results_add(struct cld_check_results *r,
                                       struct cld_error *err);
 /* "pass  cpu f32   NAME  (0.2 of tolerance)", or why not and the command that repeats it. */
 void cld_check_print(const struct cld_check_result *r, FILE *to);
+/* Of what was timed: 10^9 bytes of operands a second. */
+double cld_check_gb_s(const struct cld_check_result *r);
 /* "cpu" or "gpu"; "f32" or "bf16"; "pass", "FAIL" or "unsupported". */
 const char *cld_check_family_name(enum cld_family family);
 const char *cld_check_verdict_name(enum cld_check_verdict verdict);
@@ -98,6 +106,7 @@ struct cld_check {
     const struct cld_check_op *op; /* whose bounds may be used; NULL: any */
     enum cld_check_mode mode;
     const char *only;                  /* the one case that runs; NULL: all */
+    size_t max_elems;                  /* of all tensors of a case; larger ones are left out; 0: none */
     struct cld_check_results *results; /* NULL: cases are counted, no more */
     size_t n_passed, n_failed;
     /* Layout of the tensors made next; cld_check_begin sets both to 0. */
@@ -127,6 +136,7 @@ struct cld_check_op {
     enum cld_status (*run)(struct cld_check *c, struct cld_error *err);
     unsigned bounds; /* 1 << cld_check_bound of each that its cases may use */
     bool gradients;  /* it has gradients that differences confirm */
+    unsigned quirks; /* a device with one of these does not have it */
 };
 extern const struct cld_check_op cld_check_ops[]; /* ends with a NULL name */
 
@@ -137,6 +147,7 @@ struct cld_check_options {
     bool skip[CLD_BF16 + 1]; /* by storage */
     uint64_t seed;
     const char *only;           /* name of the one case to run; NULL: all */
+    size_t max_elems;           /* cases with larger tensors, all together, are left out; 0: none */
     enum cld_check_mode mode;
     const struct cld_check_op *ops; /* NULL: cld_check_ops */
     /* As on the command line, for the commands that repeat failures; or NULL. */
@@ -146,6 +157,7 @@ struct cld_check_options {
     struct cld_queue_counts *counts;   /* builds and loads are added; or NULL */
     const char *cache_dir;             /* of programs; NULL: none */
     struct cld_program_options programs;
+    bool progress;         /* a line to the log for each operation that is done */
     bool keep_going;       /* a driver's failure in an operation is a failed case, not the end */
     bool modules_optional; /* and a SPIR-V module that is missing an unsupported operation */
     struct cld_variants *list; /* not NULL: nothing is computed, variants are noted (queue.h) */
@@ -162,6 +174,10 @@ enum cld_status cld_check_device(const struct cld_device_info *device,
  * afterwards the case is to be left alone. */
 void cld_check_begin(struct cld_check *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Whether this run takes a case: one of modest size that is there to be timed, or one of the others.
+ * A run that only lists variants takes both. */
+bool cld_check_takes(const struct cld_check *c, bool timed);
 
 /* An input [n_rows, n_cols] of about normal values times `scale`, and its exact host copy. The
  * returned pointer stays valid until the next cld_check_begin (at most 64 tensors a case). */
@@ -194,7 +210,7 @@ enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_te
 
 /* Runs `body(c, arg, err)` (enqueues the operation), keeps a copy of every output, poisons, runs it
  * again and demands equal bits. In-out tensors are restored in between. Guards must be whole and
- * plain inputs unchanged. */
+ * plain inputs unchanged. In mode PERF the first body of a case is timed then (check_perf.c). */
 enum cld_status cld_check_twice(struct cld_check *c,
                                 enum cld_status (*body)(struct cld_check *c, void *arg,
                                                         struct cld_error *err),
@@ -216,5 +232,12 @@ void cld_check_end(struct cld_check *c);
 
 /* Frees what the last case held. */
 void cld_check_close(struct cld_check *c);
+
+/* Times `body` on the tensors of the case and notes it in c->now; outputs are left as they are then.
+ * For cld_check_twice. */
+enum cld_status cld_check_time(struct cld_check *c,
+                               enum cld_status (*body)(struct cld_check *c, void *arg,
+                                                       struct cld_error *err),
+                               void *arg, struct cld_error *err);
 
 #endif

@@ -332,6 +332,7 @@ static const struct geometry narrow[] = {
     {8, 2, 128}, {8, 1, 64}, {3, 1, 128}, {6, 1, 128}, {4, 2, 64}, {4, 1, 24},
 };
 static const size_t odd[] = {9, 10, 16, 18, 19};
+static const struct shape timed_shape = {DRAFT, 256, 1, 16, 16, 0, false, 0};
 
 static enum cld_status check_geometry(struct cld_check *c, const struct geometry *geo, bool all,
                                       enum cld_attention_backend backend, enum cld_dtype grads,
@@ -349,6 +350,11 @@ static enum cld_status check_backend(struct cld_check *c, enum cld_attention_bac
 {
     enum cld_status s = CLD_OK;
     const struct geometry *geo = &geometries[0];
+    if (cld_check_takes(c, true) &&
+        (s = check_case(c, &timed_shape, &narrow[0], b, c->storage, 1, err)))
+        return s;
+    if (!cld_check_takes(c, false))
+        return CLD_OK;
     for (size_t i = 0; i < n_geometries && !s; i++)
         s = check_geometry(c, &geometries[i], i == 0, b, CLD_F32, err);
     if (b == CLD_ATTENTION_SPARSE && c->storage == CLD_BF16)

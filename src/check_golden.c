@@ -1,17 +1,27 @@
 /* check_golden.c - verdicts of a matrix in a file, and what has changed since.
  *
- * {"format": 1, "columns": {"PLATFORM, DEVICE: PATH": {"driver": "...",
- *  "operations": {"rmsnorm cpu f32": {"CASE": "pass"}}}}}
- * An operation that is unsupported as a whole has the case "". */
+ * {"format": 2, "columns": {"PLATFORM, DEVICE: PATH": {
+ *   "platform": "...", "device": "...", "path": "...", "driver": "...", "version": "0.1.0",
+ *   "date": "2026-11-30", "quirks": ["..."], "limit": 0, "why": "...",
+ *   "operations": {"rmsnorm cpu f32": {"passed": 18, "others": {"CASE": {
+ *     "verdict": "FAIL", "why": "..."}}}}}}}
+ * Cases that pass are many and are only counted. An operation that is unsupported as a whole is the
+ * case "". */
 #include "check_matrix.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "file.h"
 #include "json_fields.h"
 
-enum { golden_format = 1 };
+enum { golden_format = 2 };
+
+static const char *text_at(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
 
 /* The object `key` of `parent`, made if it is not there; NULL without memory. */
 static json_t *object_at(json_t *parent, const char *key)
@@ -22,6 +32,8 @@ static json_t *object_at(json_t *parent, const char *key)
     return o;
 }
 
+/* --- what a matrix says: every case by name --------------------------------------------------- */
+
 /* A name that stands twice has failed if one of its cases has. */
 static int put_verdict(json_t *operations, const struct cld_check_result *r)
 {
@@ -31,7 +43,33 @@ static int put_verdict(json_t *operations, const struct cld_check_result *r)
     json_t *cases = object_at(operations, key);
     if (r->verdict != CLD_CHECK_FAILED && json_object_get(cases, r->name))
         return 0;
-    return json_object_set_new(cases, r->name, json_string(cld_check_verdict_name(r->verdict)));
+    return json_object_set_new(cases, r->name,
+                               json_pack("{s:s, s:s}", "verdict",
+                                         cld_check_verdict_name(r->verdict), "why", r->why));
+}
+
+static json_t *quirks_of(const struct cld_check_column *c)
+{
+    json_t *names = json_array();
+    const struct cld_quirk_info *q;
+    for (size_t i = 0; (q = cld_quirk_at(i)); i++)
+        if (cld_quirk_fits(q, c->platform, c->platform_version, c->driver))
+            json_array_append_new(names, json_string(q->name));
+    return names;
+}
+
+/* What is said of a column as a whole. */
+static json_t *column_of(const struct cld_check_column *c)
+{
+    char date[16];
+    struct tm tm;
+    time_t now = time(NULL);
+    gmtime_r(&now, &tm);
+    strftime(date, sizeof date, "%Y-%m-%d", &tm);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:I, s:s, s:{}}", "platform", c->platform,
+                     "device", c->device, "path", c->path, "driver", c->driver, "version",
+                     CLD_VERSION, "date", date, "quirks", quirks_of(c), "limit",
+                     (json_int_t)c->max_elems, "why", c->why, "operations");
 }
 
 static json_t *verdicts_of(const struct cld_check_matrix *m)
@@ -41,9 +79,8 @@ static json_t *verdicts_of(const struct cld_check_matrix *m)
     for (size_t c = 0; c < m->n_columns && !failed; c++) {
         const struct cld_check_column *from = &m->columns[c];
         char *name = cld_format("%s, %s: %s", from->platform, from->device, from->path);
-        json_t *column = name ? object_at(columns, name) : NULL;
-        json_t *operations = object_at(column, "operations");
-        failed = !operations || json_object_set_new(column, "driver", json_string(from->driver));
+        json_t *column = column_of(from), *operations = json_object_get(column, "operations");
+        failed = !name || !operations || json_object_set_new(columns, name, column);
         for (size_t i = from->first; i < from->first + from->n && !failed; i++)
             failed = put_verdict(operations, &m->results.at[i]);
         free(name);
@@ -59,9 +96,8 @@ static enum cld_status fail_memory(struct cld_error *err)
     return cld_fail(err, CLD_E_MEMORY, "", "no memory for the verdicts of the checks");
 }
 
-/* The file's columns, borrowed from *root, which the caller drops. */
-static enum cld_status load(const char *path, json_t **root, json_t **columns,
-                            struct cld_error *err)
+enum cld_status cld_check_golden_load(const char *path, json_t **root, json_t **columns,
+                                      struct cld_error *err)
 {
     enum cld_status s = cld_json_load(path, root, err);
     if (s)
@@ -76,24 +112,32 @@ static enum cld_status load(const char *path, json_t **root, json_t **columns,
                     "%s has no verdicts of format %d", path, golden_format);
 }
 
+/* --- compared --------------------------------------------------------------------------------- */
+
+static void say(const char *what, const char *where, const char *name, const char *is,
+                const char *was, FILE *to)
+{
+    fprintf(to, "%-10s  %s  %s: %s, was %s\n", what, where, *name ? name : "the operation", is, was);
+}
+
+/* One case that ran; `was` is its verdict in the file, where it is only named if it did not pass. */
 static void compare_case(const char *where, const char *name, const char *was, const char *is,
                          FILE *to, struct cld_check_golden *out)
 {
     const char *failed = cld_check_verdict_name(CLD_CHECK_FAILED);
-    const char *passed = cld_check_verdict_name(CLD_CHECK_PASSED), *what = "DIFFERENCE";
-    if (was && is && !strcmp(was, is))
+    const char *passed = cld_check_verdict_name(CLD_CHECK_PASSED);
+    if (!strcmp(was ? was : passed, is))
         return;
-    if (was && is && !strcmp(was, failed) && !strcmp(is, passed)) {
-        what = "FIX";
+    if (was && !strcmp(was, failed) && !strcmp(is, passed)) {
+        say("FIX", where, name, is, was, to);
         out->n_fixes++;
-    } else if (is && !strcmp(is, failed)) {
-        what = "REGRESSION";
+    } else if (!strcmp(is, failed)) {
+        say("REGRESSION", where, name, is, was ? was : "not among those that failed", to);
         out->n_regressions++;
     } else {
+        say("DIFFERENCE", where, name, is, was ? was : passed, to);
         out->n_differences++;
     }
-    fprintf(to, "%-10s  %s  %s: %s, was %s\n", what, where, *name ? name : "the operation",
-            is ? is : "gone", was ? was : "not there");
 }
 
 /* All cases of one operation in one column. */
@@ -101,15 +145,16 @@ static void compare_operation(const char *where, json_t *was, json_t *is, bool p
                               struct cld_check_golden *out)
 {
     const char *name;
-    json_t *verdict;
-    json_object_foreach (is, name, verdict)
-        compare_case(where, name, json_string_value(json_object_get(was, name)),
-                     json_string_value(verdict), to, out);
-    if (part)
+    json_t *now, *others = json_object_get(was, "others");
+    size_t n_was = (size_t)json_integer_value(json_object_get(was, "passed")) +
+                   json_object_size(others);
+    json_object_foreach (is, name, now)
+        compare_case(where, name, text_at(json_object_get(others, name), "verdict"),
+                     text_at(now, "verdict"), to, out);
+    if ((was && part) || json_object_size(is) == n_was)
         return;
-    json_object_foreach (was, name, verdict)
-        if (!json_object_get(is, name))
-            compare_case(where, name, json_string_value(verdict), NULL, to, out);
+    fprintf(to, "%-10s  %s  %zu cases, were %zu\n", "DIFFERENCE", where, json_object_size(is), n_was);
+    out->n_differences++;
 }
 
 enum cld_status cld_check_golden_compare(const struct cld_check_matrix *m, const char *path,
@@ -118,7 +163,7 @@ enum cld_status cld_check_golden_compare(const struct cld_check_matrix *m, const
 {
     json_t *root = NULL, *golden = NULL, *now = NULL, *column, *operation;
     const char *column_name, *operation_name;
-    enum cld_status s = load(path, &root, &golden, err);
+    enum cld_status s = cld_check_golden_load(path, &root, &golden, err);
     *out = (struct cld_check_golden){0};
     if (s)
         return s;
@@ -128,8 +173,7 @@ enum cld_status cld_check_golden_compare(const struct cld_check_matrix *m, const
     }
     json_object_foreach (now, column_name, column) {
         const json_t *was = json_object_get(golden, column_name);
-        const char *driver = json_string_value(json_object_get(was, "driver"));
-        const char *current = json_string_value(json_object_get(column, "driver"));
+        const char *driver = text_at(was, "driver"), *current = text_at(column, "driver");
         if (driver && strcmp(driver, current))
             fprintf(to, "%s: driver %s, was %s\n", column_name, current, driver);
         json_object_foreach (json_object_get(column, "operations"), operation_name, operation) {
@@ -150,16 +194,52 @@ done:
     return s;
 }
 
-/* Puts the verdicts of one column into the file's. */
-static int update_column(json_t *columns, const char *name, const json_t *now, bool part)
+/* --- written ---------------------------------------------------------------------------------- */
+
+/* Puts one case into the counts of its operation; `known`: it is among those that are counted, if it
+ * is not named. */
+static int update_case(json_t *operation, const char *name, json_t *now, bool known)
 {
-    json_t *column = object_at(columns, name), *operations = object_at(column, "operations"),
-           *cases;
+    json_t *others = json_object_get(operation, "others");
+    json_int_t passed = json_integer_value(json_object_get(operation, "passed"));
+    bool named = json_object_get(others, name) != NULL;
+    bool passes = !strcmp(text_at(now, "verdict"), cld_check_verdict_name(CLD_CHECK_PASSED));
+    if (passes && named)
+        json_object_del(others, name);
+    if (passes && (named || !known))
+        passed++;
+    if (!passes && !named && known)
+        passed--;
+    return json_object_set_new(operation, "passed", json_integer(passed > 0 ? passed : 0)) ||
+           (!passes && json_object_set(others, name, now));
+}
+
+static int update_operation(json_t *operations, const char *key, json_t *cases, bool part)
+{
+    const char *name;
+    json_t *now;
+    bool known = part && json_object_get(operations, key);
+    int failed = 0;
+    if (!known)
+        failed = json_object_set_new(operations, key,
+                                     json_pack("{s:i, s:{}}", "passed", 0, "others"));
+    json_object_foreach (cases, name, now)
+        failed |= update_case(json_object_get(operations, key), name, now, known);
+    return failed;
+}
+
+/* Puts what ran of one column into the file's. */
+static int update_column(json_t *columns, const char *name, json_t *now, bool part)
+{
+    json_t *column = object_at(columns, name), *operations = object_at(column, "operations");
+    json_t *fresh = json_object_get(now, "operations"), *cases, *value;
     const char *key;
-    int failed = !operations || json_object_set(column, "driver", json_object_get(now, "driver"));
-    json_object_foreach (json_object_get(now, "operations"), key, cases)
-        failed |= part ? json_object_update(object_at(operations, key), cases)
-                       : json_object_set(operations, key, cases);
+    int failed = !operations;
+    json_object_foreach (now, key, value)
+        if (value != fresh)
+            failed |= json_object_set(column, key, value);
+    json_object_foreach (fresh, key, cases)
+        failed |= update_operation(operations, key, cases, part);
     return failed;
 }
 
@@ -170,7 +250,7 @@ enum cld_status cld_check_golden_update(const struct cld_check_matrix *m, const 
     json_t *root = NULL, *columns = NULL, *now = NULL, *column;
     const char *name;
     int failed = 0;
-    if (cld_file_exists(path) && (s = load(path, &root, &columns, err)))
+    if (cld_file_exists(path) && (s = cld_check_golden_load(path, &root, &columns, err)))
         return s;
     if (!root) {
         columns = json_object();

@@ -13,6 +13,7 @@ void cld_check_matrix_free(struct cld_check_matrix *m)
 {
     for (size_t i = 0; i < m->n_columns; i++) {
         free(m->columns[i].platform);
+        free(m->columns[i].platform_version);
         free(m->columns[i].device);
         free(m->columns[i].driver);
     }
@@ -33,10 +34,11 @@ static enum cld_status add_column(struct cld_check_matrix *m, const struct cld_d
         return s;
     struct cld_check_column *c = *out = &m->columns[m->n_columns++];
     *c = (struct cld_check_column){.platform = cld_format("%s", device->platform),
+                                   .platform_version = cld_format("%s", device->platform_version),
                                    .device = cld_format("%s", device->name),
                                    .driver = cld_format("%s", device->driver),
                                    .first = m->results.n};
-    if (!c->platform || !c->device || !c->driver)
+    if (!c->platform || !c->platform_version || !c->device || !c->driver)
         return cld_fail(err, CLD_E_MEMORY, "", "no memory for a column of checks");
     bool routed = path == CLD_CHECK_MODULES && route;
     snprintf(c->path, sizeof c->path, "%s%s%s%s", names[path], routed ? " (" : "",
@@ -84,6 +86,7 @@ enum cld_status cld_check_matrix_add(struct cld_check_matrix *m,
     if ((s = cld_check_device(device, &now, &n_passed, &n_failed, err)))
         return s;
     c->n = m->results.n - c->first;
+    c->max_elems = now.max_elems;
     if (path == CLD_CHECK_CACHED && counts.n_builds)
         snprintf(c->why, sizeof c->why,
                  "%zu of %zu programs were built again: CLBlast's, or without a usable binary",

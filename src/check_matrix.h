@@ -17,9 +17,10 @@ enum cld_check_path {
 };
 
 struct cld_check_column {
-    char *platform, *device, *driver;
+    char *platform, *platform_version, *device, *driver;
     char path[24];   /* "source", "cached binary", "SPIR-V (bitcode)" */
     size_t first, n; /* its results */
+    size_t max_elems; /* cases with more elements were left out; 0: none */
     char why[200];   /* the device does not have this path, or only in part; else "" */
 };
 
@@ -58,20 +59,27 @@ enum cld_status cld_check_write_junit(const struct cld_check_matrix *m, FILE *to
 /* --- against an earlier run (check_golden.c) -------------------------------------------------- */
 
 struct cld_check_golden {
-    size_t n_fixes, n_regressions, n_differences; /* a case each */
+    size_t n_fixes, n_regressions, n_differences; /* a case each, or an operation that is new */
 };
 
 /* Compares verdicts with those in the file and prints a line for each that is another:
  *   FIX         it failed, now it passes
  *   REGRESSION  it passed, or there was no such case, now it fails
- *   DIFFERENCE  all else: new, gone, or unsupported on one side
- * Only operations that ran are looked at, and with `part` (not all cases ran) only cases that did.
- * CLD_E_INPUT if the file cannot be read. */
+ *   DIFFERENCE  all else: another number of cases, unsupported on one side alone
+ * Only operations of columns that ran are compared; `part`: only some of their cases ran.
+ * CLD_E_INPUT, CLD_E_MEMORY. */
 enum cld_status cld_check_golden_compare(const struct cld_check_matrix *m, const char *path,
                                          bool part, FILE *to, struct cld_check_golden *out,
                                          struct cld_error *err);
 /* Writes the verdicts into the file; what it holds of other columns and operations stays. */
 enum cld_status cld_check_golden_update(const struct cld_check_matrix *m, const char *path,
                                         bool part, struct cld_error *err);
+/* The file's columns, borrowed from *root, which the caller drops; check_golden.c has the format. */
+enum cld_status cld_check_golden_load(const char *path, json_t **root, json_t **columns,
+                                      struct cld_error *err);
+
+/* docs/vendors.md: what golden files say of each platform, and the quirks (check_vendors.c). */
+enum cld_status cld_check_vendors_write(const char *const *paths, size_t n_paths, FILE *to,
+                                        struct cld_error *err);
 
 #endif

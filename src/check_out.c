@@ -33,11 +33,19 @@ const char *cld_check_verdict_name(enum cld_check_verdict verdict)
                                          : "unsupported";
 }
 
+double cld_check_gb_s(const struct cld_check_result *r)
+{
+    return r->bytes / (r->ms * 1e6);
+}
+
 void cld_check_print(const struct cld_check_result *r, FILE *to)
 {
     fprintf(to, "%s  %s %-4s  ", cld_check_verdict_name(r->verdict),
             cld_check_family_name(r->family), r->storage == CLD_BF16 ? "bf16" : "f32");
-    if (r->verdict == CLD_CHECK_PASSED)
+    if (r->verdict == CLD_CHECK_PASSED && r->ms > 0)
+        fprintf(to, "%s  %.4g ms, %.4g GB/s by %s\n", r->name, r->ms, cld_check_gb_s(r),
+                r->by_events ? "events" : "the host's clock");
+    else if (r->verdict == CLD_CHECK_PASSED)
         fprintf(to, "%s  (%.2g of tolerance)\n", r->name, r->worst);
     else if (r->verdict == CLD_CHECK_FAILED)
         fprintf(to, "%s: %s\n      again: %s\n", r->name, r->why, r->again);

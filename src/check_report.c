@@ -56,6 +56,65 @@ static bool first_of_op(const struct cld_check_matrix *m, size_t at)
     return true;
 }
 
+/* The time of the case in a column; 0: it has none. */
+static double time_in(const struct cld_check_matrix *m, const struct cld_check_column *c,
+                      const struct cld_check_result *like, double *gb_s)
+{
+    for (size_t i = c->first; i < c->first + c->n; i++) {
+        const struct cld_check_result *r = &m->results.at[i];
+        if (r->ms > 0 && r->family == like->family && r->storage == like->storage &&
+            !strcmp(r->name, like->name)) {
+            *gb_s = cld_check_gb_s(r);
+            return r->ms;
+        }
+    }
+    return 0;
+}
+
+/* Whether no column before it has the case. */
+static bool first_of_case(const struct cld_check_matrix *m, size_t at)
+{
+    const struct cld_check_result *r = &m->results.at[at];
+    double ignored;
+    for (size_t c = 0; c < m->n_columns && m->columns[c].first + m->columns[c].n <= at; c++)
+        if (time_in(m, &m->columns[c], r, &ignored) > 0)
+            return false;
+    return true;
+}
+
+/* What was timed: rows are cases. */
+static void put_times(const struct cld_check_matrix *m, FILE *to)
+{
+    bool begun = false;
+    for (size_t i = 0; i < m->results.n; i++) {
+        const struct cld_check_result *r = &m->results.at[i];
+        if (!(r->ms > 0) || !first_of_case(m, i))
+            continue;
+        if (!begun) {
+            fputs("| ms (GB/s) |", to);
+            for (size_t c = 0; c < m->n_columns; c++)
+                fprintf(to, " %zu |", c + 1);
+            fputs("\n| --- |", to);
+            for (size_t c = 0; c < m->n_columns; c++)
+                fputs(" ---: |", to);
+            fputc('\n', to);
+            begun = true;
+        }
+        fprintf(to, "| %s %s, %s |", cld_check_family_name(r->family), storage_name(r->storage),
+                r->name);
+        for (size_t c = 0; c < m->n_columns; c++) {
+            double gb_s = 0, ms = time_in(m, &m->columns[c], r, &gb_s);
+            if (ms > 0)
+                fprintf(to, " %.4g (%.4g) |", ms, gb_s);
+            else
+                fputs(" |", to);
+        }
+        fputc('\n', to);
+    }
+    if (begun)
+        fputc('\n', to);
+}
+
 void cld_check_write_table(const struct cld_check_matrix *m, FILE *to)
 {
     for (size_t c = 0; c < m->n_columns; c++)
@@ -79,6 +138,7 @@ void cld_check_write_table(const struct cld_check_matrix *m, FILE *to)
         fputc('\n', to);
     }
     fputc('\n', to);
+    put_times(m, to);
     for (size_t c = 0; c < m->n_columns; c++)
         if (m->columns[c].why[0])
             fprintf(to, "Column %zu: %s.\n", c + 1, m->columns[c].why);
@@ -112,6 +172,11 @@ static json_t *case_json(const struct cld_check_column *c, const struct cld_chec
     json_object_set_new(o, "nmse_allowed", json_real(rel * rel));
     json_object_set_new(o, "max", json_real(r->max));
     json_object_set_new(o, "max_allowed", json_real(8 * rel));
+    if (r->ms > 0) {
+        json_object_set_new(o, "ms", json_real(r->ms));
+        json_object_set_new(o, "gb_s", json_real(cld_check_gb_s(r)));
+        json_object_set_new(o, "clock", json_string(r->by_events ? "events" : "host"));
+    }
     if (r->verdict == CLD_CHECK_FAILED) {
         json_object_set_new(o, "why", json_string(r->why));
         json_object_set_new(o, "again", json_string(r->again));
@@ -196,7 +261,7 @@ static void put_case(const struct cld_check_result *r, FILE *to)
     fputs("    <testcase", to);
     put_attribute("classname", class, 5, to);
     put_attribute("name", name, 1, to);
-    fputs(" time=\"0\"", to);
+    fprintf(to, " time=\"%.9g\"", r->ms / 1e3);
     if (r->verdict == CLD_CHECK_PASSED) {
         fputs("/>\n", to);
         return;

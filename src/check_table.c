@@ -8,6 +8,7 @@
 #include "check_attention.h"
 #include "check_gemm.h"
 #include "check_ops.h"
+#include "clock.h"
 #include "log.h"
 #include "size.h"
 
@@ -23,27 +24,27 @@ enum {
 
 const struct cld_check_op cld_check_ops[] = {
     /* What takes longest comes first: threads end together. */
-    {"gemm", cld_check_gemm, product, false},
-    {"gemm_tensor", cld_check_gemm_tensor, BIT(F32_TENSOR) | BIT(BF16), false},
-    {"attention", cld_check_attention, softmax, false},
-    {"gemm_clblast", cld_check_gemm_clblast, product, false},
-    {"attention_dense", cld_check_attention_dense, softmax, false},
-    {"rmsnorm", cld_check_rmsnorm, graded, true},
-    {"qknorm_rope", cld_check_qknorm_rope, graded, true},
-    {"swiglu", cld_check_swiglu, plain, true},
-    {"add", cld_check_add, copies, false},
-    {"gather", cld_check_gather, copies, false},
-    {"scatter", cld_check_scatter, copies, false},
-    {"fill", cld_check_fill, plain, false},
-    {"cross_entropy", cld_check_cross_entropy, copies | BIT(F32_ONE), true},
+    {"gemm", cld_check_gemm, product, false, 0},
+    {"gemm_tensor", cld_check_gemm_tensor, BIT(F32_TENSOR) | BIT(BF16), false, 0},
+    {"attention", cld_check_attention, softmax, false, 0},
+    {"gemm_clblast", cld_check_gemm_clblast, product, false, CLD_QUIRK_NO_CLBLAST},
+    {"attention_dense", cld_check_attention_dense, softmax, false, 0},
+    {"rmsnorm", cld_check_rmsnorm, graded, true, 0},
+    {"qknorm_rope", cld_check_qknorm_rope, graded, true, CLD_QUIRK_BAD_ROPE},
+    {"swiglu", cld_check_swiglu, plain, true, 0},
+    {"add", cld_check_add, copies, false, 0},
+    {"gather", cld_check_gather, copies, false, 0},
+    {"scatter", cld_check_scatter, copies, false, 0},
+    {"fill", cld_check_fill, plain, false, 0},
+    {"cross_entropy", cld_check_cross_entropy, copies | BIT(F32_ONE), true, 0},
     {"soft_targets", cld_check_soft_targets,
-     BIT(EXACT) | BIT(F32_SOFTMAX) | BIT(F32_STEEP) | BIT(BF16_GRAD) | BIT(BF16_STEEP_GRAD), true},
-    {"dpace", cld_check_dpace, BIT(F32), false},
-    {"first_max", cld_check_first_max, BIT(EXACT), false},
-    {"sum_squares", cld_check_sum_squares, BIT(F32_ONE), false},
-    {"adamw", cld_check_adamw, plain | BIT(F32_ONE), false},
-    {"ema", cld_check_ema, BIT(F32_ONE), false},
-    {NULL, NULL, 0, false},
+     BIT(EXACT) | BIT(F32_SOFTMAX) | BIT(F32_STEEP) | BIT(BF16_GRAD) | BIT(BF16_STEEP_GRAD), true, 0},
+    {"dpace", cld_check_dpace, BIT(F32), false, 0},
+    {"first_max", cld_check_first_max, BIT(EXACT), false, 0},
+    {"sum_squares", cld_check_sum_squares, BIT(F32_ONE), false, 0},
+    {"adamw", cld_check_adamw, plain | BIT(F32_ONE), false, 0},
+    {"ema", cld_check_ema, BIT(F32_ONE), false, 0},
+    {NULL, NULL, 0, false, 0},
 };
 
 static const struct cld_check_op *table(const struct cld_check_options *options)
@@ -83,6 +84,7 @@ struct task {
     struct cld_check_results results;
     struct cld_queue_counts counts;
     size_t n_passed, n_failed;
+    double seconds;
     struct cld_variants list; /* what it asked for, where options->list is wanted */
     struct cld_error err;
     bool done;
@@ -95,6 +97,7 @@ struct crew {
     size_t n_tasks;
     pthread_mutex_t lock;   /* guards what follows, and `done` */
     pthread_cond_t changed; /* a task is done */
+    size_t n_done;
     size_t next;            /* task that nobody has taken; n_tasks once one failed */
 };
 
@@ -109,7 +112,10 @@ static void put_command(const struct cld_check_options *o, struct cld_check_resu
              cld_check_family_name(r->family), o->program ? " --program " : "",
              o->program ? o->program : "", o->programs.modules ? " --modules " : "",
              o->programs.modules ? o->programs.modules : "",
-             o->mode == CLD_CHECK_GRAD ? " --mode grad" : "", r->name[0] ? " --case '" : "",
+             o->mode == CLD_CHECK_GRAD   ? " --mode grad"
+             : o->mode == CLD_CHECK_PERF ? " --mode perf"
+                                         : "",
+             r->name[0] ? " --case '" : "",
              r->name, r->name[0] ? "'" : "");
 }
 
@@ -132,19 +138,26 @@ static void run_task(const struct crew *crew, struct task *t)
 {
     const struct cld_check_options *o = crew->options;
     struct cld_error *err = &t->err;
+    double begun = cld_clock_ms();
     struct cld_check c = {.seed = o->seed,
                           .storage = t->storage,
                           .op = t->op,
                           .mode = o->mode,
                           .only = o->only,
+                          .max_elems = o->max_elems,
                           .results = &t->results};
     const struct cld_queue_options queue = {.name = "checks",
                                             .family = t->family,
+                                            .profile = o->mode == CLD_CHECK_PERF,
                                             .cache_dir = o->cache_dir,
                                             .programs = o->programs,
                                             .list = o->list ? &t->list : NULL};
+    unsigned quirks = t->op->quirks & crew->device->quirks;
     if (!cld_queue_open(crew->device, &queue, &c.q, err)) {
-        if (t->op->run(&c, err))
+        if (quirks)
+            cld_check_unsupported(&c, "the quirk %s: %s", cld_quirk_of(quirks)->name,
+                                  cld_quirk_of(quirks)->action);
+        else if (t->op->run(&c, err))
             cld_fail_prefix(err, "check of %s, case '%s'", t->op->name, c.name);
         t->counts = cld_queue_counts(c.q);
     }
@@ -159,6 +172,17 @@ static void run_task(const struct crew *crew, struct task *t)
             put_command(o, &t->results.at[i]);
     cld_check_close(&c);
     cld_queue_close(c.q);
+    t->seconds = (cld_clock_ms() - begun) / 1e3;
+}
+
+/* For whoever waits; in the order in which tasks end. Holds the crew's lock. */
+static void say_progress(struct crew *crew, const struct task *t)
+{
+    crew->n_done++;
+    if (crew->options->progress)
+        cld_info("%3zu of %zu  %s %s %s: %zu passed, %zu failed, %.1f s", crew->n_done,
+                 crew->n_tasks, t->op->name, cld_check_family_name(t->family),
+                 t->storage == CLD_BF16 ? "bf16" : "f32", t->n_passed, t->n_failed, t->seconds);
 }
 
 static void *work(void *arg)
@@ -172,6 +196,7 @@ static void *work(void *arg)
         run_task(crew, t);
         pthread_mutex_lock(&crew->lock);
         t->done = true;
+        say_progress(crew, t);
         if (t->err.status)
             crew->next = crew->n_tasks;
         pthread_cond_broadcast(&crew->changed);
@@ -240,10 +265,12 @@ static enum cld_status collect(struct crew *crew, size_t *n_passed, size_t *n_fa
     return CLD_OK;
 }
 
-/* Some implementations cannot be called from two threads at all. */
+/* Some implementations cannot be called from two threads at all; what is timed runs alone. */
 static size_t n_threads(const struct crew *crew)
 {
-    long n = crew->device->quirks & CLD_QUIRK_SINGLE_THREAD ? 1 : sysconf(_SC_NPROCESSORS_ONLN);
+    bool one = crew->device->quirks & CLD_QUIRK_SINGLE_THREAD ||
+               crew->options->mode == CLD_CHECK_PERF;
+    long n = one ? 1 : sysconf(_SC_NPROCESSORS_ONLN);
     return cld_min(cld_max(n > 0 ? (size_t)n : 1, 1), cld_min(max_threads, crew->n_tasks));
 }
 

@@ -23,6 +23,7 @@ static enum cld_check_mode check_mode(const struct cld_args *a)
     const char *mode = cld_args_value(a, "mode");
     return !mode || !strcmp(mode, "check") ? CLD_CHECK_ALL
            : !strcmp(mode, "grad")         ? CLD_CHECK_GRAD
+           : !strcmp(mode, "perf")         ? CLD_CHECK_PERF
                                            : CLD_CHECK_SUPPORT;
 }
 
@@ -40,28 +41,33 @@ static void list_operations(void)
     }
 }
 
-/* Work-items of the CPU family stand alone: on a GPU they take minutes. */
+/* Work-items of the CPU family stand alone: on a GPU they take minutes. And nobody would use the
+ * times of the family that a device does not have by itself. */
 static enum cld_family families(const struct cld_args *a, const struct cld_device_info *device)
 {
-    if (!cld_args_value(a, "family") && device->class == CLD_CLASS_GPU)
+    if (cld_args_value(a, "family"))
+        return cld_cmd_family(a);
+    if (device->class == CLD_CLASS_GPU)
         return CLD_FAMILY_GPU;
-    return cld_cmd_family(a);
+    return check_mode(a) == CLD_CHECK_PERF ? CLD_FAMILY_CPU : CLD_FAMILY_AUTO;
 }
 
-/* Every device of every platform and all its paths, or one device and one path. */
+/* Every device of every platform, or the one that is named, and all paths; or one device and one
+ * path. */
 static enum cld_status run(const struct cld_args *a, const struct cld_check_options *options,
                            struct cld_check_matrix *m, struct cld_error *err)
 {
     struct cld_check_options now = *options;
     struct cld_devices *devices = NULL;
-    struct cld_device_info device;
+    struct cld_device_info device = {.cl_device = NULL};
     char number[24];
     enum cld_status s = cld_devices_open(&devices, err);
     if (s)
         return s;
-    if (!cld_args_flag(a, "all")) {
-        if ((s = cld_devices_pick(devices, now.device, &device, err)))
-            goto done;
+    bool all = cld_args_flag(a, "all");
+    if ((!all || now.device) && (s = cld_devices_pick(devices, now.device, &device, err)))
+        goto done;
+    if (!all) {
         now.family = families(a, &device);
         s = path_of(a) == CLD_CHECK_CACHED
                 ? cld_check_matrix_add_paths(m, &device, CLD_CHECK_CACHED, &now, err)
@@ -69,6 +75,8 @@ static enum cld_status run(const struct cld_args *a, const struct cld_check_opti
         goto done;
     }
     for (size_t i = 0; i < devices->n && !s; i++) {
+        if (device.cl_device && device.index != devices->at[i].index)
+            continue;
         now.family = families(a, &devices->at[i]);
         snprintf(number, sizeof number, "%zu", devices->at[i].index);
         now.device = number;
@@ -112,7 +120,8 @@ static enum cld_status judge(const struct cld_args *a, const struct cld_check_ma
     if (path && cld_args_flag(a, "update-golden"))
         return cld_check_golden_update(m, path, part, err);
     if (path) {
-        enum cld_status s = cld_check_golden_compare(m, path, part, stderr, &g, err);
+        enum cld_status s = cld_check_golden_compare(
+            m, path, part || cld_args_value(a, "limit"), stderr, &g, err);
         if (s)
             return s;
         cld_info("%s: %zu fixes, %zu regressions, %zu differences", path, g.n_fixes,
@@ -128,6 +137,19 @@ static enum cld_status judge(const struct cld_args *a, const struct cld_check_ma
     return CLD_OK;
 }
 
+static enum cld_status summarize(const struct cld_args *a, struct cld_error *err)
+{
+    size_t n = cld_args_n(a);
+    const char **paths = calloc(n + 1, sizeof *paths);
+    if (!paths)
+        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the names of %zu files", n);
+    for (size_t i = 0; i < n; i++)
+        paths[i] = cld_args_at(a, i);
+    enum cld_status s = cld_check_vendors_write(paths, n, stdout, err);
+    free(paths);
+    return s;
+}
+
 enum cld_status cld_cmd_check_kernels(const struct cld_args *a, struct cld_error *err)
 {
     const char *precision = cld_args_value(a, "precision"), *seed = cld_args_value(a, "seed");
@@ -137,6 +159,7 @@ enum cld_status cld_cmd_check_kernels(const struct cld_args *a, struct cld_error
     struct cld_check_options options = {
         .op = cld_args_value(a, "op"),
         .only = cld_args_value(a, "case"),
+        .max_elems = cld_args_number(a, "limit", 0),
         .mode = check_mode(a),
         .device = cld_args_value(a, "device"),
         .seed = seed ? strtoull(seed, NULL, 10) : 1,
@@ -147,14 +170,19 @@ enum cld_status cld_cmd_check_kernels(const struct cld_args *a, struct cld_error
         list_operations();
         return CLD_OK;
     }
-    if (all && (options.device || cld_args_value(a, "program")))
+    if (cld_args_flag(a, "summary"))
+        return summarize(a, err);
+    if (cld_args_n(a))
+        return cld_fail(err, CLD_E_USAGE, "golden files to compare with are named by --golden",
+                        "files go with --summary alone");
+    if (all && cld_args_value(a, "program"))
         return cld_fail(err, CLD_E_USAGE, "leave one of them out",
-                        "--all takes every device and every program path: it goes with neither "
-                        "--device nor --program");
+                        "--all takes every program path: it does not go with --program");
     if (cld_args_flag(a, "update-golden") && !cld_args_value(a, "golden"))
         return cld_fail(err, CLD_E_USAGE, "add --golden FILE", "--update-golden needs a file");
     format = format ? format : "table";
     options.out = !all && !strcmp(format, "table") ? stdout : NULL;
+    options.progress = !options.out;
     options.skip[CLD_F32] = precision && !strcmp(precision, "bf16");
     options.skip[CLD_BF16] = precision && !strcmp(precision, "fp32");
     enum cld_status s = run(a, &options, &m, err);

@@ -132,11 +132,10 @@ static void print_memory(const struct cld_device_info *d)
 
 static void print_quirks(const struct cld_device_info *d)
 {
-    unsigned bit;
-    const char *name, *what;
-    for (size_t i = 0; cld_quirk_describe(i, &bit, &name, &what); i++)
-        if (d->quirks & bit)
-            printf("    quirk       %s: %s\n", name, what);
+    const struct cld_quirk_info *q;
+    for (size_t i = 0; (q = cld_quirk_at(i)); i++)
+        if (cld_quirk_fits(q, d->platform, d->platform_version, d->driver))
+            printf("    quirk       %s: %s\n", q->name, q->what);
 }
 
 static void print_device(const struct cld_device_info *d, const struct findings *f, bool all)
@@ -193,12 +192,12 @@ static json_t *text(const char *s)
 
 static json_t *quirks_of(const struct cld_device_info *d)
 {
-    unsigned bit;
-    const char *name, *what;
+    const struct cld_quirk_info *q;
     json_t *list = json_array();
-    for (size_t i = 0; cld_quirk_describe(i, &bit, &name, &what); i++)
-        if (d->quirks & bit)
-            json_array_append_new(list, json_pack("{s:s, s:s}", "name", name, "what", what));
+    for (size_t i = 0; (q = cld_quirk_at(i)); i++)
+        if (cld_quirk_fits(q, d->platform, d->platform_version, d->driver))
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", q->name, "what",
+                                                  q->what, "action", q->action, "link", q->link));
     return list;
 }
 

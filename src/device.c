@@ -11,67 +11,6 @@
 #include "cl_error.h"
 #include "size.h"
 
-/* One row a fault: where it was seen, what we do. `platform` and `driver_prefix` are matched from
- * the start of the platform's name and, where given, as "any of these prefixes" of its version. */
-static const struct quirk {
-    unsigned bit;
-    const char *name, *platform, *versions, *what;
-} quirks[] = {
-    {CLD_QUIRK_FIXED_GRID, "fixed-grid", "Portable Computing Language",
-     "PoCL 1.|PoCL 2.|PoCL 3.|PoCL 4.|PoCL 5.",
-     "aborts when one kernel is in flight twice with growing global sizes (release of a cached "
-     "code handle); every launch of a kernel uses one fixed grid"},
-    {CLD_QUIRK_NO_SMALL_GROUP, "no-small-group", "Portable Computing Language",
-     "PoCL 1.|PoCL 2.|PoCL 3.",
-     "its compiler aborts on barrier loops at local size 1 or 2; barrier kernels use 4 or more"},
-    {CLD_QUIRK_MEMORY_GUESS, "memory-guess", "Portable Computing Language", NULL,
-     "reports a fraction of the memory that a virtual machine has now; memory.limit_gib overrides"},
-    {CLD_QUIRK_DEAR_BINARY, "dear-binary", "Portable Computing Language", NULL,
-     "compiles every kernel once more when asked for a program's binary, and has a cache of its own: "
-     "a first start of 51 s of CPU time instead of 22, later ones of 1.2 instead of 2.2 (PoCL 3.1); "
-     "no cache of programs unless runtime.cache_dir names one"},
-    {CLD_QUIRK_MAX_ALLOC_LOW, "max-alloc-low", "NVIDIA", NULL,
-     "reports a quarter of memory as the largest buffer; buffers of 116 of 140 GiB work (H200, "
-     "driver 580)"},
-    {CLD_QUIRK_LAZY_ALLOC, "lazy-alloc", "NVIDIA", NULL,
-     "creates buffers larger than the card without an error and fails at first use; buffers are "
-     "touched at start"},
-    {CLD_QUIRK_SINGLE_THREAD, "single-thread", "Oclgrind", NULL,
-     "crashes or computes wrongly with two host threads"},
-};
-
-bool cld_quirk_describe(size_t i, unsigned *bit, const char **name, const char **what)
-{
-    if (i >= sizeof quirks / sizeof *quirks)
-        return false;
-    *bit = quirks[i].bit;
-    *name = quirks[i].name;
-    *what = quirks[i].what;
-    return true;
-}
-
-/* `versions` lists alternatives separated by '|'; one must stand somewhere in `text`. */
-static bool version_matches(const char *versions, const char *text)
-{
-    char word[64];
-    for (const char *at = versions; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
-        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, "|"), at);
-        if (strstr(text, word))
-            return true;
-    }
-    return false;
-}
-
-static unsigned quirks_of(const struct cld_device_info *d)
-{
-    unsigned bits = 0;
-    for (size_t i = 0; i < sizeof quirks / sizeof *quirks; i++)
-        if (!strncmp(d->platform, quirks[i].platform, strlen(quirks[i].platform)) &&
-            (!quirks[i].versions || version_matches(quirks[i].versions, d->platform_version)))
-            bits |= quirks[i].bit;
-    return bits;
-}
-
 static void platform_text(cl_platform_id p, cl_platform_info what, char *to, size_t n_bytes)
 {
     if (clGetPlatformInfo(p, what, n_bytes, to, NULL) != CL_SUCCESS)
@@ -132,7 +71,9 @@ static enum cld_status describe(cl_platform_id p, cl_device_id id, struct cld_de
     d->n_compute_units = cld_max(1, device_size(id, CL_DEVICE_MAX_COMPUTE_UNITS));
     d->float_width = cld_max(1, device_size(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT));
     d->base_align_bytes = cld_max(256, device_size(id, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8);
-    d->quirks = quirks_of(d);
+    d->quirks = cld_quirks_of(d->platform, d->platform_version, d->driver);
+    if (d->quirks & CLD_QUIRK_GPU_KERNELS)
+        d->class = CLD_CLASS_GPU;
     d->max_alloc_bytes = d->quirks & CLD_QUIRK_MAX_ALLOC_LOW ? d->global_bytes
                                                              : d->reported_max_alloc_bytes;
     return CLD_OK;
@@ -276,7 +217,7 @@ enum cld_status cld_devices_pick(const struct cld_devices *d, const char *spec,
     char *end = NULL;
     if (!spec || !*spec) {
         for (size_t i = 0; i < d->n && !found; i++)
-            if (d->at[i].class == CLD_CLASS_GPU && d->at[i].available)
+            if (!d->at[i].host_memory && d->at[i].available)
                 found = &d->at[i];
         for (size_t i = 0; i < d->n && !found; i++)
             if (d->at[i].available)
@@ -293,7 +234,7 @@ enum cld_status cld_devices_pick(const struct cld_devices *d, const char *spec,
             return cld_fail(err, CLD_E_DEVICE, "write cpu:I/N with I from 0 to N-1, as in cpu:0/2",
                             "'%s' is no part of a CPU device", spec);
         for (size_t i = 0; i < d->n && !found; i++)
-            if (d->at[i].class == CLD_CLASS_CPU && d->at[i].available)
+            if (d->at[i].host_memory && d->at[i].available)
                 found = &d->at[i];
         if (found && n_parts > found->n_compute_units)
             return cld_fail(err, CLD_E_DEVICE, "use fewer parts",

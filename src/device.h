@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "error.h"
+#include "quirks.h"
 
 /* Kernel family: a CPU wants one work-item per register block and no barriers, a GPU wants
  * work-group tiles; twenty times apart on a CPU. Both are right everywhere. */
@@ -17,17 +18,6 @@ enum cld_device_class { CLD_CLASS_CPU, CLD_CLASS_GPU };
 /* Which of them somebody asks for (a check of the GPU family needs no GPU); AUTO takes the one of
  * the device. */
 enum cld_family { CLD_FAMILY_AUTO, CLD_FAMILY_CPU, CLD_FAMILY_GPU };
-
-/* What we do about known faults; the table with evidence is in device.c. */
-enum cld_quirk {
-    CLD_QUIRK_FIXED_GRID = 1 << 0,     /* never vary the global size of a kernel */
-    CLD_QUIRK_MAX_ALLOC_LOW = 1 << 1,  /* reported buffer limit is too small: use global memory */
-    CLD_QUIRK_NO_SMALL_GROUP = 1 << 2, /* barrier kernels never with a local size below 4 */
-    CLD_QUIRK_SINGLE_THREAD = 1 << 3,  /* the whole implementation is not thread-safe */
-    CLD_QUIRK_LAZY_ALLOC = 1 << 4,     /* creation always succeeds: touch buffers to know */
-    CLD_QUIRK_MEMORY_GUESS = 1 << 5,   /* reported memory is a fraction of a growing host's */
-    CLD_QUIRK_DEAR_BINARY = 1 << 6     /* binaries cost more than they save */
-};
 
 struct cld_device_info {
     size_t index;             /* number in `cldraft devices`, stable for one installation */
@@ -42,7 +32,7 @@ struct cld_device_info {
     size_t reported_max_alloc_bytes;
     size_t local_bytes, max_group, n_compute_units, base_align_bytes;
     size_t float_width;       /* floats in a native vector: 8 with AVX2, 16 with AVX-512 */
-    unsigned quirks;          /* bits of enum cld_quirk */
+    unsigned quirks;          /* bits of enum cld_quirk (quirks.h) */
     size_t part, n_parts;     /* the i-th of n parts of a partitioned device; 0 of 1: the whole */
     void *cl_platform, *cl_device;
 };
@@ -69,9 +59,5 @@ enum cld_status cld_devices_pick(const struct cld_devices *d, const char *spec,
 bool cld_device_is_nvidia(const struct cld_device_info *d);
 
 bool cld_device_has_extension(const struct cld_device_info *d, const char *name);
-
-/* Quirk i of the table: its bit, short name, what is wrong, and the evidence. False past the
- * end. */
-bool cld_quirk_describe(size_t i, unsigned *bit, const char **name, const char **what);
 
 #endif

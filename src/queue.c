@@ -27,6 +27,10 @@ static enum cld_status make_part(struct cld_queue *q, struct cld_error *err)
                                           (cl_device_partition_property)units, 0};
     cl_uint n = 0;
     cl_device_id parts[256];
+    if (q->device.quirks & CLD_QUIRK_NO_PARTS)
+        return cld_fail(err, CLD_E_DEVICE, "take the whole device",
+                        "%s (%s) cannot be divided (see the quirk no-parts)", q->device.name,
+                        q->device.platform);
     int code = clCreateSubDevices(q->device.cl_device, how, 256, parts, &n);
     if (code == CL_SUCCESS && n <= q->device.part)
         code = CL_DEVICE_PARTITION_FAILED;

@@ -18,7 +18,17 @@ expect 'no gradients to compare' 2 "no operation to check has 'fill' in its name
     check-kernels --op fill --mode grad
 expect 'bounds with their reasons' 0 '^    f32 short .*nmse <= 1e-12 .*short runs$' check-kernels --list
 expect 'binaries' 0 '^10 passed, 0 failed$' "${one[@]}" --family cpu --program cached
-expect '--all takes every device' 2 'it goes with neither' "${one[@]}" --all
+expect '--all takes every path' 2 'it does not go with --program' "${one[@]}" --all --program spirv
+expect 'every path of one device' 0 '^\| sum_squares +\| pass 2 +\| pass 2 ' \
+    "${one[@]}" --family cpu --all --limit 1000
+expect 'small cases alone' 0 '^2 passed, 0 failed$' "${one[@]}" --family cpu --limit 1000
+expect 'a time' 0 '^pass  cpu f32   sum_squares n=1 c=2097152 .* [0-9.e+-]+ ms, [0-9.e+-]+ GB/s by (events|the)' \
+    "${one[@]}" --mode perf
+expect 'a table of times' 0 '^\| cpu f32, sum_squares n=1 c=2097152 .* \| [0-9.e+-]+ \([0-9.e+-]+\) \|' \
+    "${one[@]}" --mode perf --all
+expect 'a time in JSON' 0 '"clock": "(events|host)"' "${one[@]}" --mode perf --format json
+expect 'unsupported, because' 0 '^unsupported .*gemm_tensor: tensor cores are used through inline PTX' \
+    check-kernels --device cpu:0/1 --op gemm --mode perf --precision fp32
 expect 'every device and path' 0 '^\| sum_squares +\| pass 5 +\| pass 5 ' \
     check-kernels --op sum_squares --precision fp32 --family cpu --all
 expect 'JUnit' 0 '<testcase classname="sum_squares.gpu.f32" name="sum_squares n=1 c=0' \
@@ -28,7 +38,7 @@ expect 'JSON' 0 '"verdict": "pass"' "${one[@]}" --family cpu --format json
 golden=$scratch/golden.json
 expect 'golden verdicts' 0 '^10 passed, 0 failed$' "${one[@]}" --golden "$golden" --update-golden
 expect 'nothing has changed' 0 '0 fixes, 0 regressions, 0 differences' "${one[@]}" --golden "$golden"
-sed -i '0,/"pass"/s//"FAIL"/' "$golden"
+sed -i "0,/\"others\": {}/s//\"others\": {\"$case\": {\"verdict\": \"FAIL\", \"why\": \"\"}}/" "$golden"
 expect 'a fix' 0 '^FIX +.*: pass, was FAIL$' "${one[@]}" --golden "$golden"
 expect 'no golden file' 3 'none: cannot open' "${one[@]}" --golden "$scratch/none" --family cpu --case "$case"
 expect 'nothing to update' 2 'needs a file' "${one[@]}" --update-golden

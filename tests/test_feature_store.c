@@ -28,9 +28,9 @@ static const struct cld_feature_identity identity = {.target_config = "c0ffee",
 static const int32_t ids[] = {7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 static const uint8_t mask[] = {1, 1, 1, 1, 1};
 static const int32_t anchors[] = {0};
-static const struct cld_document rows[N_ROWS] = {{ids, mask, 2, anchors, 1, 0, 0, false},
-                                                 {ids + 2, mask, 3, anchors, 1, 1, 17, false},
-                                                 {ids + 5, mask, 5, anchors, 1, 2, 17, true}};
+static const struct cld_document rows[N_ROWS] = {{ids, mask, 2, anchors, 1, NULL, 0, 0, false},
+                                                 {ids + 2, mask, 3, anchors, 1, NULL, 1, 17, false},
+                                                 {ids + 5, mask, 5, anchors, 1, NULL, 2, 17, true}};
 static float features[10 * N_COLS];
 
 /* The shard that a flush after the first put writes. */

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Every portable kernel of both families under Oclgrind, which reports races and accesses outside
+# buffers: small shapes, no guard zones. It ends with 0 whatever it found, so its messages decide. They
+# go to stderr: a file given by OCLGRIND_LOG is begun anew by every context.
+set -euo pipefail
+# shellcheck source=tests/expect.sh
+source tests/expect.sh "$1"
+
+library=
+for file in /usr/lib/oclgrind/liboclgrind-rt-icd.so /usr/lib/*/oclgrind/liboclgrind-rt-icd.so \
+    /usr/lib/*/liboclgrind-rt-icd.so /usr/local/lib/liboclgrind-rt-icd.so; do
+    if [[ -e $file ]]; then
+        library=$file
+    fi
+done
+if [[ -z $library ]]; then
+    echo 'skipped: there is no liboclgrind-rt-icd.so (Debian: apt-get install oclgrind)'
+    exit 77
+fi
+mkdir "$scratch/vendors"
+echo "$library" >"$scratch/vendors/oclgrind.icd"
+unset OCL_ICD_FILENAMES
+unset OCLGRIND_LOG
+export OCL_ICD_VENDORS=$scratch/vendors OCLGRIND_DATA_RACES=1 OCLGRIND_MAX_ERRORS=5000
+
+# quiet FILE: nothing was found. Every finding names its kernel on a line of its own.
+quiet() {
+    if grep -qP '^\tKernel: |FATAL' "$1"; then
+        grep -P -m 3 -B 2 -A 8 '^\tKernel: |FATAL' "$1"
+        return 1
+    fi
+}
+
+# --- no finding in any kernel ---
+
+# look OPERATION LIMIT: its cases of up to LIMIT elements.
+look() {
+    expect "$1" 0 '^[1-9][0-9]* passed, 0 failed' check-kernels -v --op "$1" --limit "$2"
+    check "$1: no race, no stray access" quiet "$scratch/stderr"
+    grep -oE 'made [a-z0-9_]+\.cl' "$scratch/stderr" >>"$scratch/made" || true
+}
+look gemm 400
+look attention 2500
+for op in rmsnorm qknorm_rope swiglu add gather scatter fill cross_entropy first_max sum_squares adamw; do
+    look "$op" 4000
+done
+for file in cl/*.cl; do
+    case $file in
+    *_tensor.cl | *_sm80.cl | *_sm90a.cl | cl/gemm_operand.cl) ;; # inline PTX, and what feeds it
+    *) check "$file was among them" grep -q "made ${file#cl/}" "$scratch/made" ;;
+    esac
+done
+
+# --- planted faults are found ---
+
+planted=$(dirname "$cldraft")/tests/test_check_matrix
+run_planted() {
+    "$planted" "$1" >"$scratch/planted" 2>&1
+}
+check 'right kernels run' run_planted test_right_kernels_pass
+check 'nothing is found in right kernels' quiet "$scratch/planted"
+check 'faulty kernels run' run_planted test_faults_are_caught
+check 'a write behind a buffer is found' grep -q 'Invalid write of size 4 at global' "$scratch/planted"
+check 'a missing barrier is found' grep -q 'data race at local memory' "$scratch/planted"
+verdict
