@@ -12,7 +12,7 @@
 /* A step of the work: BT query rows of a piece, from row `begin` on. */
 struct step {
     __global const int *next, *end; /* of the list of query tiles */
-    int entry;                      /* the query tile at work; < 0: none, all is done */
+    int entry, after; /* the query tile at work, and the one after it; < 0: none, all is done */
     uint part, begin;
 };
 
@@ -25,7 +25,8 @@ static inline void next_step(struct step *s, uint n_parts)
     if (++s->part < n_parts)
         return;
     s->part = 0;
-    s->entry = s->next < s->end ? *s->next++ : -1;
+    s->entry = s->after;
+    s->after = s->next < s->end ? *s->next++ : -1;
 }
 
 static inline struct piece piece_of(struct step s, uint kv_head, uint n_kv_heads, ulong group)
@@ -92,9 +93,9 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dkv_t
         struct step now, next;
         next.next = mask + list_at + mask[ptr_at + tile];
         next.end = mask + list_at + mask[ptr_at + tile + 1];
-        next.part = n_parts - 1;
-        next.begin = ROWS - BT;
-        next_step(&next, n_parts);
+        next.entry = next.next < next.end ? *next.next++ : -1;
+        next.after = next.next < next.end ? *next.next++ : -1;
+        next.part = next.begin = 0;
         barrier(CLK_LOCAL_MEM_FENCE); /* the tiles of the piece before are free */
         fetch_keys(keys_tile, KT, k + k_at + kv_head * D, k_ld, k0, n_keys);
         if (next.entry >= 0) {
@@ -112,19 +113,20 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dkv_t
             struct piece at = piece_of(now, kv_head, n_kv_heads, group);
             float4 st[BT / 8];
             __global const float2 *from = stats + (ulong)at.index * ROWS + now.begin;
+            WAIT_COPIES(0);
+            ready();
+            begin_both(s, keys_tile, stage, t, rows, stage + TILE_BYTES);
 #pragma unroll
             for (uint j = 0; j < BT / 8; j++)
                 st[j] = *(__global const float4 *)(from + 8 * j + lane_of() % 4 * 2);
             next_step(&next, n_parts);
-            WAIT_COPIES(0);
-            ready();
             if (next.entry >= 0) {
                 struct piece to_come = piece_of(next, kv_head, n_kv_heads, group);
                 fetch_rows(other, BT, q, q_ld, to_come, next.begin, n_q);
                 fetch_rows(other + TILE_BYTES, BT, d_o, d_o_ld, to_come, next.begin, n_q);
                 commit_copies();
             }
-            product_both(s, keys_tile, stage, t, rows, stage + TILE_BYTES);
+            first_product(s);
             weigh(s, c, st);
             if (!(now.entry & 1))
                 mask_weights(s, mask + spans_at, at, now.begin, n_q, key);
