@@ -34,7 +34,7 @@ static inline void weigh(float s[BT / 8][4], float c, const float lse[2])
 }
 
 /* stats[index of a piece][ROWS]: log-sum-exp in powers of two, and rowsum(d_o * o), of its rows;
- * zeros for those that do not exist. */
+ * zeros for those that do not exist. n_counters counters become zero, for the dK/dV pass. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_tensor(
     __global const ushort *q, ulong q_at, ulong q_ld, __global const ushort *k, ulong k_at,
     ulong k_ld, __global const ushort *v, ulong v_at, ulong v_ld, __global const ushort *o,
@@ -42,17 +42,22 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_te
     __global const int *mask, ulong spans_at, ulong ptr_at, ulong list_at, __global int *visited,
     ulong visited_at, int n_q, int n_keys, ulong group, float scale, ulong n_pieces,
     __global const ushort *d_o, ulong d_o_at, ulong d_o_ld, __global ushort *d_q, ulong d_q_at,
-    ulong d_q_ld, __global float2 *stats)
+    ulong d_q_ld, __global float2 *stats, __global uint *counters, ulong counters_at,
+    ulong n_counters)
 {
     __local uchar tiles[3 * TILE_BYTES] __attribute__((aligned(1024)));
     uint base = local_address(tiles), values_tile = base + 2 * TILE_BYTES, own = own_row();
     float c = scale * M_LOG2E_F;
+    for (ulong i = get_group_id(0) * GROUP + get_local_id(0); i < n_counters;
+         i += get_num_groups(0) * GROUP)
+        counters[counters_at + i] = 0;
     q += q_at;
     d_o += d_o_at;
     CLD_SHARE (p, n_pieces) {
         struct piece at = piece_at(p, n_pieces, n_q, group);
         bool real0 = is_row(at, own, n_q), real1 = is_row(at, own + 8, n_q);
-        __global const ushort *keys = k + k_at + at.kv_head * D, *values = v + v_at + at.kv_head * D;
+        __global const ushort *keys = k + k_at + at.kv_head * D;
+        __global const ushort *values = v + v_at + at.kv_head * D;
         __global const int *next = mask + list_at + mask[ptr_at + at.tile];
         __global const int *end = mask + list_at + mask[ptr_at + at.tile + 1];
         float sums[D / 8][4], s[BT / 8][4], t[BT / 8][4], norm[2] = {0, 0}, delta[2];

@@ -2,11 +2,13 @@
  * attention_fwd_cpu.cl. Tiles of keys and of values come in turn through a ring of three. */
 #include "attention_tensor.clh"
 
-/* Scores of row r (0 or 1) to weights 2^(c (s - top)), and the lane's `sum` of weights moves on.
- * `top` is the maximum that was met, or one that a later score passes by less than SLACK powers of
- * two; returns what sums so far are to be multiplied with, which is 1 where it did not move. Rows that
- * saw nothing yet have a maximum of -INFINITY and are measured from 0. */
+/* Powers of two by which scores may pass what they are measured from: sums are multiplied when that
+ * moves, so it moves seldom, and float and bf16 are as exact for large weights. */
 #define SLACK 8.0f
+
+/* Scores of row r (0 or 1) to weights 2^(c (s - top)), and the lane's `sum` of weights moves on.
+ * `top` is a score that was met, -INFINITY where none was; those are measured from 0. Returns what
+ * sums so far are to be multiplied with, which is 1 where `top` did not move. */
 static inline float weigh(float s[BT / 8][4], uint r, float c, float *top, float *sum)
 {
     float high = -INFINITY, more = 0.0f, keep = 1.0f;
@@ -62,7 +64,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_t
     CLD_SHARE (p, n_pieces) {
         struct piece at = piece_at(p, n_pieces, n_q, group);
         bool real0 = is_row(at, own, n_q), real1 = is_row(at, own + 8, n_q);
-        __global const ushort *keys = k + k_at + at.kv_head * D, *values = v + v_at + at.kv_head * D;
+        __global const ushort *keys = k + k_at + at.kv_head * D;
+        __global const ushort *values = v + v_at + at.kv_head * D;
         __global const int *next = mask + list_at + mask[ptr_at + at.tile];
         __global const int *end = mask + list_at + mask[ptr_at + at.tile + 1];
         float sums[D / 8][4], s[BT / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0;

@@ -62,7 +62,7 @@ static enum cld_status shape_gpu(const struct cld_queue *q, struct cld_attention
      * equals the one with more heads, since a tile of few query rows masks less. */
     for (size_t heads = 1; heads <= cld_min(cld_attention_group(p), tile / 8); heads++) {
         size_t rows = tile / heads / 8 * 8;
-        size_t busy = cld_attention_group(p) * 1000 / cld_div_up(cld_attention_group(p), heads) * rows / tile;
+        size_t n = cld_attention_group(p), busy = n * 1000 / cld_div_up(n, heads) * rows / tile;
         if (busy >= best) {
             best = busy;
             p->heads_together = heads;
@@ -128,6 +128,8 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
 }
 
 const struct cld_attention_impl cld_attention_sparse_cpu = {
-    "sparse cpu", CLD_ATTENTION_SPARSE, {[CLD_CLASS_CPU] = true}, NULL, shape_cpu, forward, backward};
+    "sparse cpu", CLD_ATTENTION_SPARSE, {[CLD_CLASS_CPU] = true}, NULL, shape_cpu, forward,
+    backward};
 const struct cld_attention_impl cld_attention_sparse_gpu = {
-    "sparse gpu", CLD_ATTENTION_SPARSE, {[CLD_CLASS_GPU] = true}, NULL, shape_gpu, forward, backward};
+    "sparse gpu", CLD_ATTENTION_SPARSE, {[CLD_CLASS_GPU] = true}, NULL, shape_gpu, forward,
+    backward};

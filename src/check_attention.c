@@ -236,8 +236,8 @@ static enum cld_status body(struct cld_check *c, void *arg, struct cld_error *er
     return cld_attention_backward(c->q, &a, &w->d_o->t, &w->d_q->t, &w->d_k->t, &w->d_v->t, err);
 }
 
-/* Storage of o in bf16 rounds delta = d_o * o too: 2^-9 of the terms of a difference. On tensor cores
- * weights and their gradients are rounded alike before they are summed up. */
+/* Storage of o in bf16 rounds delta = d_o * o too: 2^-9 of the terms of a difference. On tensor
+ * cores weights and their gradients are rounded alike before they are summed up. */
 static enum cld_status compare(struct cld_check *c, const struct work *w, double size,
                                struct cld_error *err)
 {
@@ -327,6 +327,10 @@ static const struct geometry narrow[] = {
 };
 static const size_t odd[] = {9, 10, 16, 18, 19};
 
+/* Key tiles that so many query tiles see that their lists may be cut. */
+static const struct shape long_lists = {DRAFT, 72, 1, 40, 16, 0, false, 0};
+static const struct geometry long_lists_geometry = {4, 1, 64};
+
 static enum cld_status check_geometry(struct cld_check *c, const struct geometry *geo, bool all,
                                       enum cld_attention_backend backend, enum cld_dtype grads,
                                       struct cld_error *err)
@@ -347,6 +351,9 @@ enum cld_status cld_check_attention(struct cld_check *c, struct cld_error *err)
         s = check_geometry(c, &geometries[i], i == 0, CLD_ATTENTION_SPARSE, CLD_F32, err);
     for (size_t i = 0; c->storage == CLD_BF16 && i < sizeof narrow / sizeof *narrow && !s; i++)
         s = check_geometry(c, &narrow[i], i < 2, CLD_ATTENTION_SPARSE, CLD_BF16, err);
+    if (!s && c->storage == CLD_BF16)
+        s = check_case(c, &long_lists, &long_lists_geometry, CLD_ATTENTION_SPARSE, CLD_BF16, 1,
+                       err);
     for (size_t i = 0; i < n_few && !s; i++)
         s = check_geometry(c, &geometries[i], i == 0, CLD_ATTENTION_DENSE, CLD_F32, err);
     for (size_t i = 0; i < 2 && !s; i++) {

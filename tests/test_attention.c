@@ -339,6 +339,13 @@ static void test_plan(void **state)
     OK(cld_attention_plan(w->q[CPU], CLD_ATTENTION_SPARSE, 100000, 300000, 32, 8, 128, CLD_BF16,
                           CLD_F32, true, &p, &err));
     assert_true(p.scratch_bytes == (size_t)100000 * 32 * 4);
+    /* Tensor cores are asked for where instructions for them can be written down, nowhere else. */
+    for (int i = CPU; i <= GPU; i++) {
+        OK(cld_attention_plan(w->q[i], CLD_ATTENTION_SPARSE, 64, 128, 8, 2, 128, CLD_BF16, CLD_BF16,
+                              true, &p, &err));
+        if (!cld_queue_has_ptx(w->q[i]))
+            assert_non_null(strstr(p.variant, i == CPU ? "sparse cpu" : "sparse gpu"));
+    }
 }
 
 static void test_wrong_calls(void **state)
