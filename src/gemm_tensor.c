@@ -7,7 +7,7 @@
 enum {
     unit = 8,    /* elements of 16 bytes, the grain of the copy engines */
     piece = 128, /* bytes: copies begin at multiples */
-    /* As in cl/gemm_operand.cl, like the block that is turned at once; 2^32 such blocks, which the
+    /* As in cl/turned_block.clh, like the block that is turned at once; 2^32 such blocks, which the
      * kernel cannot count, would be 64 TiB. */
     group = 256,
     block_rows = 128,

@@ -32,6 +32,35 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
         CLD_VECTOR(loss), CLD_VECTOR(hit), CLD_U64(n), CLD_U64(logits->n_cols));
 }
 
+enum cld_status cld_cross_entropy_turned(struct cld_queue *q, const struct cld_tensor *logits,
+                                         const struct cld_tensor *labels,
+                                         const struct cld_tensor *weights,
+                                         const struct cld_tensor *loss,
+                                         const struct cld_tensor *gradient, struct cld_error *err)
+{
+    /* As in cl/turned_block.clh and cl/cross_entropy_turned.cl. */
+    enum { block_rows = 128, strip_columns = 8 * 64, group = 256 };
+    const struct cld_operand o[] = {{logits, CLD_BY_ROWS, NULL, CLD_F32},
+                                    {gradient, CLD_BY_ELEMENT, NULL, CLD_BF16},
+                                    {labels, CLD_BY_ELEMENT, NULL, CLD_I32},
+                                    {weights, CLD_BY_ELEMENT, NULL, CLD_F32},
+                                    {loss, CLD_BY_ELEMENT, NULL, CLD_F32}};
+    size_t n = logits->n_rows, v = logits->n_cols;
+    bool fit = v > 0 && v < INT32_MAX && gradient->n_rows == v && gradient->n_cols == n &&
+               gradient->ld % 8 == 0 && gradient->offset % 8 == 0 && cld_is_vector(labels, n) &&
+               cld_is_vector(weights, n) && cld_is_vector(loss, n);
+    enum cld_status s = cld_operands_check("cross-entropy, turned", o, COUNT(o), fit, err);
+    if (s)
+        return s;
+    const char *options = logits->ld % 4 == 0 && logits->offset % 4 == 0 ? "-DZ_ALIGNED=1"
+                                                                         : "-DZ_ALIGNED=0";
+    struct cld_kernel_spec spec = {"cross_entropy_turned.cl", "cross_entropy_turned", options,
+                                   group};
+    return CLD_RUN(q, &spec, cld_mul(cld_div_up(n, block_rows), cld_div_up(v, strip_columns)), err,
+                   CLD_MATRIX(logits), CLD_MATRIX(gradient), CLD_VECTOR(labels),
+                   CLD_VECTOR(weights), CLD_VECTOR(loss), CLD_U64(n), CLD_U64(v));
+}
+
 enum cld_status cld_first_max(struct cld_queue *q, const struct cld_tensor *x,
                               const struct cld_tensor *index, struct cld_error *err)
 {
