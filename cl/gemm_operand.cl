@@ -43,8 +43,8 @@ gemm_rows(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong 
     }
 }
 
-/* Y [n_columns, y_ld] = X [n_rows, n_columns] turned, y_ld being n_rows rounded up to 8, zeros
- * behind n_rows. A piece of work is a block (turned_block.clh). A whole one is read without a
+/* Y [n_columns, y_ld] = X [n_rows, n_columns] turned, with zeros behind n_rows up to a multiple of
+ * 8. A piece of work is a block (turned_block.clh). A whole one is read without a
  * condition, all of it before the first use. The host keeps pieces below 2^32. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 gemm_turned(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong x_at, ulong x_ld,
@@ -82,6 +82,6 @@ gemm_turned(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulon
             }
         }
         barrier(CLK_LOCAL_MEM_FENCE);
-        write_block(block, y, y_ld, row0, column0, y_ld, n_columns);
+        write_block(block, y, y_ld, row0, column0, (n_rows + 7) / 8 * 8, n_columns);
     }
 }

@@ -82,7 +82,7 @@ enum cld_status cld_gemm_turn(struct cld_queue *q, const struct cld_tensor *x,
                               const struct cld_tensor *y, struct cld_error *err)
 {
     if (y->n_rows != x->n_cols || y->n_cols != x->n_rows || y->type != CLD_BF16 ||
-        y->offset % unit || y->ld != cld_round_up(x->n_rows, unit))
+        y->offset % unit || y->ld % unit || y->ld < cld_round_up(x->n_rows, unit))
         return cld_fail(err, CLD_E_INTERNAL, "", "%s: '%s' [%zu, %zu] cannot be turned into '%s' "
                         "[%zu, %zu] %s ld %zu at %zu", cld_queue_name(q), x->name, x->n_rows,
                         x->n_cols, y->name, y->n_rows, y->n_cols, cld_dtype_name(y->type), y->ld,

@@ -58,8 +58,8 @@ bool cld_gemm_turns_b(const struct cld_queue *q, const struct cld_gemm *g);
  * place of NN. */
 bool cld_gemm_turns_a(const struct cld_queue *q, const struct cld_gemm *g);
 
-/* y = x turned. x [r, c] F32 or BF16; y [c, r] BF16 from a multiple of 8 elements on, its ld r rounded up
- * to 8 (the gap is zeroed). Any device with groups of 256. */
+/* y = x turned. x [r, c] F32 or BF16; y [c, r] BF16 from a multiple of 8 elements on, its ld a multiple of
+ * 8; up to round_up(r, 8) elements of a row are written, zeros behind r. Any device with groups of 256. */
 enum cld_status cld_gemm_turn(struct cld_queue *q, const struct cld_tensor *x,
                               const struct cld_tensor *y, struct cld_error *err);
 
