@@ -239,12 +239,14 @@ static bool products_turn(const struct cld_drafter *d)
                          .backend = d->gemm,
                          .a = gate_up,
                          .b = &d->layers[0].gu.weight,
-                         .c = &d->dy};
+                         .c = &d->layers[0].y2};
     return gate_up->type == CLD_BF16 && d->config.intermediate % 8 == 0 &&
            cld_gemm_turns_a(d->q, &g);
 }
 
-/* The gradient of the context is a sum over all layers and no operand of a product: it stays F32. */
+/* The gradient of the context is a sum over all layers and no operand of a product: it stays F32. Those
+ * of attention take the place of the MLP's, which is done before; more of them take the places of
+ * activations whose last reader is the product for a weight's gradient: see backward_mlp. */
 static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
                            struct cld_plan *plan)
 {
@@ -253,19 +255,24 @@ static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
     const enum cld_dtype s = d->options.storage;
     const enum cld_purpose t = CLD_FOR_TEMPORARY;
     cld_plan_tensor(plan, &d->dx, s, n_draft, c->hidden, t, "dx");
-    cld_plan_tensor(plan, &d->dy, s, n_draft, c->hidden, t, "dy");
-    cld_plan_tensor(plan, &d->d_act, s, n_draft, c->intermediate, t, "d mlp");
+    struct cld_tensor *mlp = &d->d_mlp_turned, *qkv = &d->d_qkv;
+    size_t n_qkv = cld_add(q, cld_mul(2, kv)), n_elems = cld_mul(keys, n_qkv);
     if (products_turn(d)) {
-        cld_plan_tensor(plan, &d->d_mlp_turned, s, cld_mul(2, c->intermediate),
-                        cld_round_up(n_draft, 8), t, "d mlp, turned");
-        d->d_mlp_turned.n_cols = n_draft;
+        cld_plan_tensor(plan, mlp, s, cld_mul(2, c->intermediate), cld_round_up(n_draft, 8), t,
+                        "d mlp, turned");
+        mlp->n_cols = n_draft;
     }
-    cld_plan_tensor(plan, &d->d_o, s, n_draft, q, t, "d attention");
-    cld_plan_tensor(plan, &d->d_qkv, s, keys, cld_add(q, cld_mul(2, kv)), t, "d q, k and v");
-    plan_columns(plan, &d->d_q, &d->d_qkv, 0, q, "d q");
-    plan_columns(plan, &d->d_k, &d->d_qkv, q, kv, "d k");
-    plan_columns(plan, &d->d_v, &d->d_qkv, q + kv, kv, "d v");
-    plan_columns(plan, &d->d_kv, &d->d_qkv, q, cld_mul(2, kv), "d k and v");
+    if (cld_mul(mlp->n_rows, mlp->ld) >= cld_add(n_elems, cld_mul(n_draft, q))) {
+        cld_plan_part(plan, qkv, mlp, 0, keys, n_qkv, "d q, k and v");
+        cld_plan_part(plan, &d->d_o, mlp, n_elems, n_draft, q, "d attention");
+    } else {
+        cld_plan_tensor(plan, qkv, s, keys, n_qkv, t, "d q, k and v");
+        cld_plan_tensor(plan, &d->d_o, s, n_draft, q, t, "d attention");
+    }
+    plan_columns(plan, &d->d_q, qkv, 0, q, "d q");
+    plan_columns(plan, &d->d_k, qkv, q, kv, "d k");
+    plan_columns(plan, &d->d_v, qkv, q + kv, kv, "d v");
+    plan_columns(plan, &d->d_kv, qkv, q, cld_mul(2, kv), "d k and v");
     cld_plan_tensor(plan, &d->d_ctx, CLD_F32, n_ctx, c->hidden, t, "d context");
     cld_plan_tensor(plan, &d->d_fc, s, n_ctx, c->hidden, t, "d fc");
 }
@@ -302,7 +309,8 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
     else
         cld_plan_tensor(plan, &d->d_logits, d->options.storage, chunk, c->vocab, l,
                         "d logits of a chunk");
-    cld_plan_tensor(plan, &d->dzs, d->options.storage, n_draft, c->hidden, l, "d supervised z");
+    /* A chunk's gradient is made when its logits have been. */
+    cld_plan_part(plan, &d->dzs, &d->zs, 0, n_draft, c->hidden, "d supervised z");
     cld_plan_tensor(plan, &d->dz, d->options.storage, n_draft, c->hidden, l, "dz");
 }
 
@@ -418,23 +426,24 @@ static void back_linear(struct cld_graph *g, struct cld_ref dy, struct cld_ref x
         cld_add_gemm(g, CLD_GEMM_NN, dy, CLD_ALL(w), CLD_NONE, accumulate ? dx : CLD_NONE, dx);
 }
 
+/* Gradients of act, gate, up and norms take their places: once the gradient of the weight behind an
+ * activation is enqueued, nobody needs that any more. */
 static void backward_mlp(struct cld_drafter *d, struct cld_drafter_layer *l)
 {
     struct cld_graph *g = &d->backward;
     back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->act), &l->wd->weight, &l->wd->grad, true,
-                CLD_DRAFT(&d->d_act), false);
-    /* The gradients of gate and up take their places: nobody needs those any more. */
+                CLD_DRAFT(&l->act), false);
     bool turned = d->d_mlp_turned.n_rows > 0;
     struct cld_ref d_turned =
         turned ? cld_turned(CLD_DRAFT(&d->d_mlp_turned)) : CLD_NONE;
-    cld_add_swiglu_back(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&d->d_act),
+    cld_add_swiglu_back(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&l->act),
                         CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), d_turned);
     cld_add_gemm_gradient(g, CLD_DRAFT(&l->gate_up), CLD_DRAFT(&l->y2), CLD_ALL(&l->gu.grad), true);
     cld_add_gemm(g, turned ? CLD_GEMM_TN : CLD_GEMM_NN,
                  turned ? d_turned : CLD_DRAFT(&l->gate_up), CLD_ALL(&l->gu.weight), CLD_NONE,
-                 CLD_NONE, CLD_DRAFT(&d->dy));
+                 CLD_NONE, CLD_DRAFT(&l->y2));
     cld_add_rmsnorm_back(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight), CLD_DRAFT(&l->rstd2),
-                         CLD_DRAFT(&d->dy), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
+                         CLD_DRAFT(&l->y2), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
                          CLD_ALL(&l->ln2->grad));
 }
 
@@ -455,11 +464,11 @@ static void backward_attention(struct cld_drafter *d, struct cld_drafter_layer *
                              CLD_KEYS(&d->positions), CLD_ALL(&d->rope), CLD_KEYS(&l->rstd_k),
                              CLD_KEYS(&d->d_k), CLD_KEYS(&d->d_k), CLD_ALL(&l->kn->grad));
     back_linear(g, CLD_BEHIND(&d->d_qkv), CLD_DRAFT(&l->y1), &l->qkv.weight, &l->qkv.grad, true,
-                CLD_DRAFT(&d->dy), false);
+                CLD_DRAFT(&l->y1), false);
     back_linear(g, CLD_CTX(&d->d_kv), CLD_CTX(&d->ctx), &l->kv.weight, &l->kv.grad, false,
                 CLD_CTX(&d->d_ctx), !first_seen);
     cld_add_rmsnorm_back(g, CLD_DRAFT(&l->x_in), CLD_ALL(&l->ln1->weight), CLD_DRAFT(&l->rstd1),
-                         CLD_DRAFT(&d->dy), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
+                         CLD_DRAFT(&l->y1), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
                          CLD_ALL(&l->ln1->grad));
 }
 

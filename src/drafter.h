@@ -100,7 +100,7 @@ struct cld_drafter {
     struct cld_drafter_layer *layers;
     struct cld_tensor x_out, rstd_out, z; /* of the last layer, and its norm */
     /* gradients of activations, shared by layers; stored like activations but for d_ctx, F32 */
-    struct cld_tensor dz, dx, dy, d_act, d_o, d_ctx, d_fc;
+    struct cld_tensor dz, dx, d_o, d_ctx, d_fc;
     /* d_qkv [C + R, all columns of q, k and v], those of q behind the context alone; its columns */
     struct cld_tensor d_mlp_turned; /* of gate and up, [2 I, R], where products want it so */
     struct cld_tensor d_qkv, d_q, d_k, d_v, d_kv;

@@ -17,7 +17,7 @@ struct cld_head_loss {
      * gradient. */
     const struct cld_tensor *d_logits;
     const struct cld_tensor *labels, *weights, *loss, *hit; /* [1, n or more]: cld_cross_entropy */
-    const struct cld_tensor *dz;     /* [n, H], overwritten; NULL: no gradient */
+    const struct cld_tensor *dz; /* [n, H], overwritten; may be z; NULL: no gradient */
 };
 
 /* Enqueued: logits [n, V] F32 of rows z [n, H], by l's head; n rows at once, at most those that
