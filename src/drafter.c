@@ -277,8 +277,25 @@ static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
     cld_plan_tensor(plan, &d->d_fc, s, n_ctx, c->hidden, t, "d fc");
 }
 
+/* A tensor of the loss. With recompute the layers' tensors hold nothing while it is at work, but for
+ * their inputs: then it lies in one of those, where it fits. */
+static void plan_of_loss(const struct cld_drafter *d, struct cld_tensor *t,
+                         const struct cld_tensor *place, enum cld_dtype type, size_t n_rows,
+                         size_t n_cols, struct cld_plan *plan, const char *name)
+{
+    size_t n_bytes = cld_mul3(n_rows, n_cols, cld_dtype_bytes(type));
+    if (d->options.recompute && n_bytes <= cld_tensor_bytes(place)) {
+        cld_plan_part(plan, t, place, 0, n_rows, n_cols, "%s", name);
+        t->type = type;
+    } else {
+        cld_plan_tensor(plan, t, type, n_rows, n_cols, CLD_FOR_LOSS, "%s", name);
+    }
+}
+
 static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *plan)
 {
+    const struct cld_drafter_layer *layer = &d->layers[0];
+    const enum cld_dtype s = d->options.storage;
     const struct cld_drafter_config *c = &d->config;
     size_t chunk = cld_min(cld_mul(d->limits.loss_chunk, c->block_size), n_draft);
     const enum cld_purpose l = CLD_FOR_LOSS;
@@ -288,8 +305,9 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
     cld_plan_tensor(plan, &d->weights_row, CLD_F32, 1, n_draft, l, "loss weights");
     cld_plan_tensor(plan, &d->ce, CLD_F32, 1, n_draft, l, "cross-entropy");
     cld_plan_tensor(plan, &d->hit, CLD_I32, 1, n_draft, l, "hits");
-    cld_plan_tensor(plan, &d->zs, d->options.storage, n_draft, c->hidden, l, "supervised z");
-    cld_plan_tensor(plan, &d->logits, CLD_F32, chunk, c->vocab, l, "logits of a chunk");
+    plan_of_loss(d, &d->zs, &layer->q_raw, s, n_draft, c->hidden, plan, "supervised z");
+    plan_of_loss(d, &d->logits, &layer->gate_up, CLD_F32, chunk, c->vocab, plan,
+                 "logits of a chunk");
     const struct cld_head_loss loss = {
         .gemm = d->gemm, .z = &d->zs, .head = d->head, .logits = &d->logits};
     if (cld_head_loss_turns(d->q, &loss)) {
@@ -301,17 +319,18 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
     if (!d->options.train)
         return;
     if (cld_drafter_head_turned(d)) {
-        cld_plan_tensor(plan, &d->d_logits, CLD_BF16, c->vocab, cld_round_up(chunk, 8), l,
-                        "d logits of a chunk, turned");
+        plan_of_loss(d, &d->d_logits, &layer->act, CLD_BF16, c->vocab, cld_round_up(chunk, 8), plan,
+                     "d logits of a chunk, turned");
         d->d_logits.n_cols = chunk;
-    } else if (d->options.storage == CLD_F32)
+    } else if (s == CLD_F32) {
         cld_plan_part(plan, &d->d_logits, &d->logits, 0, chunk, c->vocab, "d logits of a chunk");
-    else
-        cld_plan_tensor(plan, &d->d_logits, d->options.storage, chunk, c->vocab, l,
-                        "d logits of a chunk");
+    } else {
+        plan_of_loss(d, &d->d_logits, &layer->act, s, chunk, c->vocab, plan,
+                     "d logits of a chunk");
+    }
     /* A chunk's gradient is made when its logits have been. */
     cld_plan_part(plan, &d->dzs, &d->zs, 0, n_draft, c->hidden, "d supervised z");
-    cld_plan_tensor(plan, &d->dz, d->options.storage, n_draft, c->hidden, l, "dz");
+    plan_of_loss(d, &d->dz, &layer->q, s, n_draft, c->hidden, plan, "dz");
 }
 
 static void plan_tensors(struct cld_drafter *d, struct cld_plan *plan)
