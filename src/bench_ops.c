@@ -274,9 +274,10 @@ static enum cld_status measure_loss(const struct cld_bench *b, struct cld_queue 
             cld_bench_operand(&c, CLD_BF16, v, cld_round_up(chunk, 8), "d logits, turned");
         turned->n_cols = chunk;
         t.l.d_logits = turned;
-    } else
+    } else {
         t.l.d_logits = storage == CLD_F32 ? t.l.logits
                                           : cld_bench_operand(&c, storage, chunk, v, "d logits");
+    }
     t.l.dz = cld_bench_operand(&c, storage, n, h, "dz");
     t.scratch = cld_bench_buffer(&c, cld_head_loss_scratch_bytes(q, &t.l), "scratch");
     set_texts(&r, "with gradient", cld_bench_storage_name(storage),

@@ -24,7 +24,7 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
     enum cld_status s = cld_operands_check("cross-entropy", o, COUNT(o), fit, err);
     if (s)
         return s;
-    size_t local = cld_row_local(q, logits->n_cols, 512);
+    size_t local = cld_row_local(q, logits->n_cols, 256);
     cld_row_options(q, o, COUNT(o), local, "", options);
     return CLD_RUN(
         q, (&(struct cld_kernel_spec){"cross_entropy.cl", "cross_entropy", options, local}), n, err,
