@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 # on which the tests run whatever else the machine has.
 packages=(cmake ninja-build gcc g++ pkg-config
     ocl-icd-opencl-dev opencl-c-headers pocl-opencl-icd libclblast-dev spirv-tools
-    libiniparser-dev libjansson-dev libpcre2-dev libutf8proc-dev libmd-dev libcmocka-dev
+    libiniparser-dev libjansson-dev libpcre2-dev libutf8proc-dev libssl-dev libcmocka-dev
     libopenmpi-dev openmpi-bin)
 
 usage() {
@@ -33,7 +33,7 @@ list_needs() {
 cldraft needs these programs and libraries, with their development files:
   CMake 3.22 or newer, Ninja, pkg-config, a C11 and a C++ compiler (GCC or Clang)
   an OpenCL ICD loader and headers, PoCL or another OpenCL driver, CLBlast, SPIRV-Tools
-  iniparser, jansson, PCRE2 (8 bit), utf8proc, libmd, cmocka
+  iniparser, jansson, PCRE2 (8 bit), utf8proc, OpenSSL (libcrypto), cmocka
   for several machines, if wanted: an MPI library and its mpirun
 END
 }

@@ -28,5 +28,11 @@ void cld_args_write_usage(FILE *to);
 /* docs/commands.md and docs/exit-codes.md. */
 void cld_args_write_markdown(FILE *to);
 void cld_args_write_exit_codes(FILE *to);
+/* The manual page, in roff. */
+void cld_args_write_man(FILE *to);
+
+/* The program that completes command lines in a shell. */
+enum cld_shell { CLD_SHELL_BASH, CLD_SHELL_ZSH, CLD_SHELL_FISH };
+void cld_args_write_completion(enum cld_shell shell, FILE *to);
 
 #endif

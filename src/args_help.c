@@ -100,29 +100,13 @@ void cld_args_write_markdown(FILE *to)
 
 void cld_args_write_exit_codes(FILE *to)
 {
-    static const struct {
-        enum cld_status status;
-        const char *meaning;
-    } codes[] = {
-        {CLD_OK, "done"},
-        {CLD_E_CHECK, "a check or a comparison failed"},
-        {CLD_E_USAGE, "the command line or the configuration is wrong"},
-        {CLD_E_INPUT, "an input file is missing, malformed or of the wrong shape"},
-        {CLD_E_DEVICE, "an OpenCL device, a build or a launch failed"},
-        {CLD_E_MEMORY, "does not fit in the memory of a device or of the host"},
-        {CLD_E_NUMERIC, "numbers are not finite, or wrong"},
-        {CLD_E_IO, "writing failed"},
-        {CLD_E_INTERNAL, "a mistake in cldraft itself; please report it"},
-        {CLD_E_INTERRUPTED, "stopped by a signal, after a checkpoint was written"},
-    };
     fputs("# Exit codes\n\n"
           "Every error says on stderr what failed, with which numbers, and below it what to do.\n"
           "This page is generated (`cldraft help --markdown exit-codes`).\n\n"
           "| code | name | meaning |\n| ---: | --- | --- |\n",
           to);
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
-        fprintf(to, "| %d | %s | %s |\n", codes[i].status, cld_status_name(codes[i].status),
-                codes[i].meaning);
+    for (const struct cld_exit_code *e = cld_exit_codes; e->meaning; e++)
+        fprintf(to, "| %d | %s | %s |\n", e->status, cld_status_name(e->status), e->meaning);
 }
 
 enum cld_status cld_cmd_help(const struct cld_args *a, struct cld_error *err)
@@ -154,9 +138,8 @@ enum cld_status cld_cmd_help(const struct cld_args *a, struct cld_error *err)
         }
         cld_nearest_offer(&near, cld_commands[i].name);
     }
-    cld_nearest_offer(&near, "config");
-    cld_nearest_offer(&near, "commands");
-    cld_nearest_offer(&near, "exit-codes");
+    for (size_t i = 0; cld_help_topics[i]; i++)
+        cld_nearest_offer(&near, cld_help_topics[i]);
     return cld_fail(err, CLD_E_USAGE,
                     cld_nearest_hint(&near, "'cldraft help' lists the commands", hint, sizeof hint),
                     "no help on '%.200s'", topic);

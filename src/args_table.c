@@ -1,5 +1,7 @@
 #include "args_table.h"
 
+#include "report.h"
+
 #define NAMES (const char *const[])
 #define ANY   (size_t)-1
 
@@ -24,6 +26,9 @@ static const struct cld_option print_config = {
     .name = "print-config", .help = "print every value and where it is from, then stop"};
 static const struct cld_option watch = {
     .name = "watch", .help = "again every two seconds, until the run has ended"};
+static const struct cld_option page = {
+    .name = "out", .value = "FILE",
+    .help = "where the page goes (default report.html: in RUN_DIR, or here for several)"};
 static const struct cld_option drafter = {
     .name = "drafter", .value = "DIR", .needed = true,
     .help = "the drafter: a checkpoint or an exported directory"};
@@ -102,6 +107,22 @@ static const struct cld_option target = {
 static const struct cld_option markdown = {
     .name = "markdown", .help = "print the page of docs/ on the topic"};
 
+const struct cld_exit_code cld_exit_codes[] = {
+    {CLD_OK, "done"},
+    {CLD_E_CHECK, "a check or a comparison failed"},
+    {CLD_E_USAGE, "the command line or the configuration is wrong"},
+    {CLD_E_INPUT, "an input file is missing, malformed or of the wrong shape"},
+    {CLD_E_DEVICE, "an OpenCL device, a build or a launch failed"},
+    {CLD_E_MEMORY, "does not fit in the memory of a device or of the host"},
+    {CLD_E_NUMERIC, "numbers are not finite, or wrong"},
+    {CLD_E_IO, "writing failed"},
+    {CLD_E_INTERNAL, "a mistake in cldraft itself; please report it"},
+    {CLD_E_INTERRUPTED, "stopped by a signal, after a checkpoint was written"},
+    {.meaning = NULL},
+};
+
+const char *const cld_help_topics[] = {"config", "commands", "exit-codes", NULL};
+
 const struct cld_command cld_commands[] = {
     [CLD_CMD_DEVICES] = {"devices", "", 0, 0, "show OpenCL platforms and devices",
                          "Limits, extensions and what was found to work, as a tree.", {&json}},
@@ -117,6 +138,12 @@ const struct cld_command cld_commands[] = {
                         "The run's state and step, and what each worker does, its memory and how busy "
                         "it is. Works while the run lives and after it ended, and says which.",
                         {&watch}},
+    [CLD_CMD_REPORT] = {"report", "RUN_DIR...", 1, CLD_REPORT_MOST_RUNS, "draw pictures of a run, or of several",
+                        "Writes one HTML file that needs nothing else and prints its path: curves, "
+                        "workers, events and the configuration. Several runs are drawn over each other, "
+                        "with what their configurations differ in. Works while a run lives and after "
+                        "it ended or died.",
+                        {&page}},
     [CLD_CMD_EVAL] = {"eval", "CONFIG", 1, 1, "evaluate a drafter on held-out rows",
                       "Teacher-forced: loss, accuracy and accepted length. By decoding (eval.decode_rows): "
                       "tokens a cycle of drafting and verifying, and tokens a second with the drafter "
@@ -152,6 +179,13 @@ const struct cld_command cld_commands[] = {
                        "for, with the kernels for CPUs and those for GPUs, and compiles each. "
                        "Reads the target; computes nothing.",
                        {&checks, &op, &family, &variants, &out, &ptx, &set}},
+    [CLD_CMD_COMPLETION] = {"completion", "SHELL", 1, 1, "print what completes commands in a shell",
+                            "For bash, zsh or fish: commands, options, their values, and the keys that "
+                            "--set takes. In bash: source <(cldraft completion bash).",
+                            {NULL}},
+    [CLD_CMD_MAN] = {"man", "", 0, 0, "print the manual page",
+                     "In roff: cldraft man | man -l -. An installed cldraft has it in its place.",
+                     {NULL}},
     [CLD_CMD_HELP] = {"help", "[TOPIC]", 0, 1, "explain a topic",
                       "Topics: config (all keys of the configuration), commands, exit-codes, or "
                       "the name of a command.",

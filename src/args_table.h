@@ -28,6 +28,13 @@ struct cld_command {
     const struct cld_option *options[CLD_COMMAND_MAX_OPTIONS + 1]; /* ends with NULL */
 };
 
+struct cld_exit_code {
+    enum cld_status status;
+    const char *meaning;
+};
+
+extern const struct cld_exit_code cld_exit_codes[]; /* ends with a NULL meaning */
+extern const char *const cld_help_topics[]; /* besides the commands' names; ends with NULL */
 extern const struct cld_command cld_commands[]; /* by enum cld_command_id; ends with a NULL name */
 extern const struct cld_option *const cld_global_options[]; /* ends with NULL */
 

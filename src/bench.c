@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "crew.h"
 #include "log.h"
 #include "worker.h"
 
@@ -148,7 +149,7 @@ enum cld_status cld_bench_run(const struct cld_config *cfg, const char *device,
         .cfg = cfg, .device = &picked, .sink = &sink, .kernel_times = kernel_times};
     int64_t mask_token = -1;
     if ((s = cld_devices_open(&devices, err)) ||
-        (s = cld_devices_pick(devices, device ? device : cld_setup_device(cfg), &picked, err)))
+        (s = cld_crew_pick(devices, cfg, device, &picked, err)))
         goto done;
     cld_info("device %zu: %s (%s, driver %s)", picked.index, picked.name, picked.platform,
              picked.driver);

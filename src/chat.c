@@ -1,7 +1,6 @@
 #include "chat.h"
 
 #include <jansson.h>
-#include <sha2.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "file.h"
 #include "grow.h"
 #include "json_read.h"
+#include "sha256.h"
 #include "size.h"
 #include "utf8.h"
 
@@ -394,7 +394,7 @@ enum cld_status cld_chat_declared(const char *model_dir, char hash[65], bool *is
     hash[0] = '\0';
     *is_known = false;
     if (text)
-        SHA256Data((const uint8_t *)text, strlen(text), hash);
+        cld_sha256_of(text, strlen(text), hash);
     free(text);
     for (size_t i = 0; i < sizeof published / sizeof *published && !s; i++)
         if (!strcmp(hash, published[i].sha256)) {
@@ -407,7 +407,7 @@ enum cld_status cld_chat_declared(const char *model_dir, char hash[65], bool *is
 enum cld_status cld_chat_template_of(const char *model_dir, enum cld_chat_template *out,
                                      struct cld_error *err)
 {
-    char hash[SHA256_DIGEST_STRING_LENGTH] = "";
+    char hash[CLD_SHA256_HEX_BYTES] = "";
     bool is_known = false;
     enum cld_status s = cld_chat_declared(model_dir, hash, &is_known, out, err);
     if (s || is_known)

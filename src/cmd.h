@@ -18,6 +18,7 @@ enum cld_command_id {
     CLD_CMD_PLAN,
     CLD_CMD_TRAIN,
     CLD_CMD_STATUS,
+    CLD_CMD_REPORT,
     CLD_CMD_EVAL,
     CLD_CMD_GENERATE,
     CLD_CMD_EXPORT,
@@ -27,6 +28,8 @@ enum cld_command_id {
     CLD_CMD_CHECK_TOKENIZER,
     CLD_CMD_BENCH,
     CLD_CMD_SPIRV,
+    CLD_CMD_COMPLETION,
+    CLD_CMD_MAN,
     CLD_CMD_HELP
 };
 
@@ -52,8 +55,9 @@ enum cld_log_level cld_args_log_level(const struct cld_args *a, enum cld_log_lev
 
 typedef enum cld_status cld_cmd_fn(const struct cld_args *a, struct cld_error *err);
 
-cld_cmd_fn cld_cmd_devices, cld_cmd_plan, cld_cmd_train, cld_cmd_status, cld_cmd_eval, cld_cmd_generate,
-    cld_cmd_export, cld_cmd_check_kernels, cld_cmd_check_case, cld_cmd_check_target,
-    cld_cmd_check_tokenizer, cld_cmd_bench, cld_cmd_spirv, cld_cmd_help;
+cld_cmd_fn cld_cmd_devices, cld_cmd_plan, cld_cmd_train, cld_cmd_status, cld_cmd_report, cld_cmd_eval,
+    cld_cmd_generate, cld_cmd_export, cld_cmd_check_kernels, cld_cmd_check_case, cld_cmd_check_target,
+    cld_cmd_check_tokenizer, cld_cmd_bench, cld_cmd_spirv, cld_cmd_help,
+    cld_cmd_completion, cld_cmd_man;
 
 #endif

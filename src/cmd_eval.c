@@ -6,6 +6,7 @@
 #include "checkpoint.h"
 #include "cmd.h"
 #include "config.h"
+#include "crew.h"
 #include "drafter_file.h"
 #include "eval_report.h"
 #include "evaluate.h"
@@ -90,7 +91,7 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
          ((s = cld_feature_identity_make(cfg, &setup, cld_feed_tokenizer_hash(feed), &id, err)) ||
           (s = cld_feature_store_open(cfg, &id, &store, err)))) ||
         (s = cld_devices_open(&devices, err)) ||
-        (s = cld_devices_pick(devices, cld_setup_device(cfg), &device, err)))
+        (s = cld_crew_pick(devices, cfg, NULL, &device, err)))
         goto done;
     struct cld_worker_options options = {
         .name = "evaluator", .given_features = offline, .n_rows = cfg->train.micro_rows};

@@ -18,6 +18,7 @@
 #include <stdio.h>
 
 #include "attention_backend.h"
+#include "device.h"
 #include "dtype.h"
 #include "error.h"
 #include "log.h"
@@ -154,6 +155,7 @@ struct cld_config {
     } devices;
     struct {
         enum cld_program_source program;
+        enum cld_family kernels;
         enum cld_dtype precision; /* CLD_F32 or CLD_BF16: storage of weights and activations */
         char *cache_dir; /* NULL: the user's cache directory; "off": none (cache.h) */
         char *modules;   /* directory of SPIR-V modules; NULL: that of the build (modules.h) */
@@ -165,6 +167,7 @@ struct cld_config {
     struct {
         enum cld_log_level level;
         size_t every; /* steps between progress lines off a terminal */
+        bool tensorboard;
     } log;
     struct {
         size_t rows; /* held-out rows used; 0: all */
@@ -243,5 +246,12 @@ size_t cld_config_gib(double gib);
 /* Every key with type, range, default and help: for a terminal, and as docs/config.md. */
 void cld_config_write_help(FILE *to);
 void cld_config_write_markdown(FILE *to);
+/* The same as sections of a manual page. */
+void cld_config_write_man(FILE *to);
+
+/* Section and name of the i-th key, and the words that it takes among other things (ends with NULL;
+ * NULL: none); false past the last. */
+bool cld_config_key_at(size_t i, const char **section, const char **name,
+                       const char *const **words);
 
 #endif

@@ -4,6 +4,7 @@
 #include "config.h"
 #include "config_table.h"
 #include "config_value.h"
+#include "roff.h"
 
 static bool opens_section(const struct cld_config_key *k)
 {
@@ -86,4 +87,40 @@ void cld_config_write_markdown(FILE *to)
             fputs(" | | ", to);
         fprintf(to, "%s | %s |\n", k->help, change_text(k));
     }
+}
+
+void cld_config_write_man(FILE *to)
+{
+    fputs(".SH CONFIGURATION\n"
+          "An INI file; \\fB\\-\\-set\\fR \\fISECTION.KEY=VALUE\\fR overrides a key.\n"
+          "Paths are relative to the current directory.\n",
+          to);
+    for (const struct cld_config_key *k = cld_config_keys; k->section; k++) {
+        if (opens_section(k)) {
+            fprintf(to, ".SS [%s]\n", k->section);
+            cld_roff_lines(cld_config_section_help(k->section), "", to);
+        }
+        fprintf(to, ".TP\n\\fB%s\\fR = ", k->name);
+        cld_config_value_describe(k, to);
+        if (k->default_text) {
+            fputs(" (default ", to);
+            cld_roff_text(k->default_text, to);
+            fputc(')', to);
+        }
+        fputc('\n', to);
+        cld_roff_lines(k->help, "", to);
+    }
+}
+
+bool cld_config_key_at(size_t i, const char **section, const char **name,
+                       const char *const **words)
+{
+    static const char *const truths[] = {"yes", "no", NULL};
+    const struct cld_config_key *k = &cld_config_keys[i];
+    if (i >= cld_config_n_keys)
+        return false;
+    *section = k->section;
+    *name = k->name;
+    *words = k->type == CLD_KEY_BOOL ? truths : k->names;
+    return true;
 }

@@ -225,6 +225,9 @@ const struct cld_config_key cld_config_keys[] = {
     {ENUM(runtime, program), .default_text = "auto", .names = NAMES{"auto", "source", "spirv", NULL}, FREE,
      .help = "What kernels are built from: OpenCL C, or SPIR-V modules made before (docs/spirv.md). auto "
              "takes OpenCL C, and a module where that does not build; the log says so."},
+    {ENUM(runtime, kernels), .default_text = "auto", .names = NAMES{"auto", "cpu", "gpu", NULL}, FREE,
+     .help = "Which family of kernels devices run: auto takes that of the device. Both are right everywhere; "
+             "the other one is a check, and some twenty times slower on a CPU."},
     {ENUM(runtime, precision), .default_text = "bf16", .names = NAMES{"fp32", "bf16", NULL},
      .help = "Storage of weights and activations. Arithmetic, gradients and optimizer are fp32."},
     {PATH(runtime, cache_dir), .word = "auto", .default_text = "auto", FREE,
@@ -250,6 +253,9 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "Least important lines that are shown; -v and -q on the command line win."},
     {SIZE(log, every), .default_text = "10", .min = 1, .max = MANY, .unit = "steps", FREE,
      .help = "Steps between progress lines where stderr is not a terminal."},
+    {BOOL(log, tensorboard), .default_text = "no", FREE,
+     .help = "Write the numbers of metrics.jsonl into a TensorBoard event file in run.dir, too; a "
+             "resumed run begins another file."},
 
     {SIZE(eval, rows), .default_text = "0", .min = 0, .max = MANY, .unit = "rows", FREE,
      .help = "Held-out rows that an evaluation uses, from the first; 0: all."},

@@ -27,8 +27,21 @@ static void add_decoder(struct cld_crew *c)
     m->options = (struct cld_worker_options){.name = m->name, .decode = true};
 }
 
+enum cld_status cld_crew_pick(const struct cld_devices *devices, const struct cld_config *cfg,
+                              const char *spec, struct cld_device_info *out, struct cld_error *err)
+{
+    const struct cld_text_list *t = &cfg->devices.targets, *d = &cfg->devices.drafters;
+    if (!spec)
+        spec = d->n ? d->v[0] : t->n ? t->v[0] : NULL;
+    enum cld_status s = cld_devices_pick(devices, spec, out, err);
+    if (!s && cfg->runtime.kernels)
+        out->class = cfg->runtime.kernels == CLD_FAMILY_CPU ? CLD_CLASS_CPU : CLD_CLASS_GPU;
+    return s;
+}
+
 static enum cld_status add(struct cld_crew *c, size_t i, const char *role, const char *spec,
-                           const struct cld_devices *devices, struct cld_error *err)
+                           const struct cld_config *cfg, const struct cld_devices *devices,
+                           struct cld_error *err)
 {
     struct cld_crew_member *m = &c->at[i];
     bool is_target = i < c->n_targets;
@@ -42,7 +55,7 @@ static enum cld_status add(struct cld_crew *c, size_t i, const char *role, const
     m->options.reads = is_target && c->reads;
     m->options.given_features = !is_target && c->n_targets;
     m->options.in_turns = c->n_targets > 0;
-    return cld_devices_pick(devices, spec, &m->device, err);
+    return cld_crew_pick(devices, cfg, spec, &m->device, err);
 }
 
 /* A list of limits follows the configuration's targets, then its drafters; readers have none of
@@ -80,16 +93,12 @@ enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of workers");
     for (size_t i = 0; i < c->n_targets && !s; i++) {
         const char *beside = d->n ? d->v[i % d->n] : t->n ? t->v[0] : NULL;
-        s = c->reads ? add(c, i, "reader", beside, devices, err)
-                     : add(c, i, "target", t->n ? t->v[i] : beside, devices, err);
+        s = c->reads ? add(c, i, "reader", beside, cfg, devices, err)
+                     : add(c, i, "target", t->n ? t->v[i] : beside, cfg, devices, err);
         c->at[i].options.n_slots = cfg->devices.ring_slots;
     }
     for (size_t i = 0; i < c->n_drafters && !s; i++)
-        s = add(c, c->n_targets + i, "drafter",
-                d->n   ? d->v[i]
-                : t->n ? t->v[0]
-                       : NULL,
-                devices, err);
+        s = add(c, c->n_targets + i, "drafter", d->n ? d->v[i] : NULL, cfg, devices, err);
     if (c->decodes && !s)
         add_decoder(c);
     for (size_t i = 0; i < n_members(c) && !s; i++)

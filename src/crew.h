@@ -31,6 +31,12 @@ struct cld_crew {
     bool reads; /* features.mode = offline: the targets are readers of stored features */
 };
 
+/* The device that `spec` names (device.h), with the kernel family of runtime.kernels. Without a spec
+ * that of what needs no crew (an evaluation): the first of devices.drafters, or else of
+ * devices.targets, or else the default. CLD_E_DEVICE. */
+enum cld_status cld_crew_pick(const struct cld_devices *devices, const struct cld_config *cfg,
+                              const char *spec, struct cld_device_info *out, struct cld_error *err);
+
 /* Chooses the devices; `devices` must outlive the crew. CLD_E_USAGE, CLD_E_DEVICE. Free with
  * cld_crew_free whatever the result was. */
 enum cld_status cld_crew_make(struct cld_crew *c, const struct cld_config *cfg,

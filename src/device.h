@@ -14,6 +14,9 @@
 /* Kernel family: a CPU wants one work-item per register block and no barriers, a GPU wants
  * work-group tiles; twenty times apart on a CPU. Both are right everywhere. */
 enum cld_device_class { CLD_CLASS_CPU, CLD_CLASS_GPU };
+/* Which of them somebody asks for (a check of the GPU family needs no GPU); AUTO takes the one of
+ * the device. */
+enum cld_family { CLD_FAMILY_AUTO, CLD_FAMILY_CPU, CLD_FAMILY_GPU };
 
 /* What we do about known faults; the table with evidence is in device.c. */
 enum cld_quirk {

@@ -5,6 +5,7 @@
 
 #include "answers.h"
 #include "clock.h"
+#include "crew.h"
 #include "feed.h"
 #include "file.h"
 #include "log.h"
@@ -334,7 +335,7 @@ enum cld_status cld_generate(const struct cld_config *cfg, const char *prompts, 
     if ((s = cld_prompts_open(prompts, g.tokenizer, template, g.settings, &g.prompts, err)) ||
         (s = cld_answers_open(out, &g.answers, err)) || (s = take_memory(&g, err)) ||
         (s = cld_devices_open(&devices, err)) ||
-        (s = cld_devices_pick(devices, cld_setup_device(cfg), &device, err)))
+        (s = cld_crew_pick(devices, cfg, NULL, &device, err)))
         goto done;
     cld_info("device %zu: %s; %zu texts at a time", device.index, device.name, g.n_texts);
     if (!(s = open_target(&g, &device, &model, err)))

@@ -14,6 +14,7 @@ static cld_cmd_fn *const commands[] = {
     [CLD_CMD_PLAN] = cld_cmd_plan,
     [CLD_CMD_TRAIN] = cld_cmd_train,
     [CLD_CMD_STATUS] = cld_cmd_status,
+    [CLD_CMD_REPORT] = cld_cmd_report,
     [CLD_CMD_EVAL] = cld_cmd_eval,
     [CLD_CMD_GENERATE] = cld_cmd_generate,
     [CLD_CMD_EXPORT] = cld_cmd_export,
@@ -23,6 +24,8 @@ static cld_cmd_fn *const commands[] = {
     [CLD_CMD_CHECK_TOKENIZER] = cld_cmd_check_tokenizer,
     [CLD_CMD_BENCH] = cld_cmd_bench,
     [CLD_CMD_SPIRV] = cld_cmd_spirv,
+    [CLD_CMD_COMPLETION] = cld_cmd_completion,
+    [CLD_CMD_MAN] = cld_cmd_man,
     [CLD_CMD_HELP] = cld_cmd_help,
 };
 

@@ -14,6 +14,7 @@
 
 #include "file.h"
 #include "size.h"
+#include "tensorboard.h"
 
 struct cld_metrics {
     int fd;
@@ -21,6 +22,7 @@ struct cld_metrics {
     char *line; /* the line at work */
     size_t n_bytes, cap;
     const char *wrong; /* what spoils it, or NULL */
+    struct cld_tensorboard *mirror;
 };
 
 /* --- resuming --------------------------------------------------------------------------------- */
@@ -110,6 +112,11 @@ done:
     return s;
 }
 
+void cld_metrics_mirror(struct cld_metrics *m, struct cld_tensorboard *to)
+{
+    m->mirror = to;
+}
+
 /* --- lines ------------------------------------------------------------------------------------ */
 
 static void add(struct cld_metrics *m, const char *text)
@@ -149,6 +156,7 @@ void cld_metrics_begin(struct cld_metrics *m, int64_t step)
     m->wrong = NULL;
     snprintf(text, sizeof text, "{\"step\": %" PRId64, step);
     add(m, text);
+    cld_tensorboard_begin(m->mirror, step);
 }
 
 void cld_metrics_number(struct cld_metrics *m, const char *key, double value)
@@ -160,6 +168,7 @@ void cld_metrics_number(struct cld_metrics *m, const char *key, double value)
             if (strtod(text, NULL) == value)
                 break;
         }
+    cld_tensorboard_scalar(m->mirror, key, value);
     add_member(m, key, text);
 }
 
@@ -167,6 +176,7 @@ void cld_metrics_whole(struct cld_metrics *m, const char *key, int64_t value)
 {
     char text[32];
     snprintf(text, sizeof text, "%" PRId64, value);
+    cld_tensorboard_scalar(m->mirror, key, (double)value);
     add_member(m, key, text);
 }
 
@@ -196,6 +206,7 @@ enum cld_status cld_metrics_end(struct cld_metrics *m, struct cld_error *err)
                             "%s: write failed: %s", m->path, strerror(errno));
         at += (size_t)n;
     }
+    cld_tensorboard_end(m->mirror);
     return CLD_OK;
 }
 

@@ -15,12 +15,16 @@
 #include "error.h"
 
 struct cld_metrics;
+struct cld_tensorboard;
 
 /* Opens `path` for more lines. First drops the lines of steps after `resume_step` (-1: all, a run
  * begins) and a last line that has no end, crash-safe: the file is old or new, never a part. A
  * missing file is begun. CLD_E_INPUT names another line that is not ours. */
 enum cld_status cld_metrics_open(const char *path, int64_t resume_step, struct cld_metrics **out,
                                  struct cld_error *err);
+
+/* From now on every number goes to `to` as well (NULL: no more), which the caller closes after `m`. */
+void cld_metrics_mirror(struct cld_metrics *m, struct cld_tensorboard *to);
 
 /* A line. Between _begin and _end nothing fails; what went wrong (no memory, a key twice, a text
  * that is not UTF-8) is reported by _end, and such a line is not written. Numbers have as many

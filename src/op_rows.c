@@ -99,7 +99,7 @@ struct cld_elements cld_elements(const struct cld_queue *q, const struct cld_ope
     bool gaps = false, cpu = cld_queue_class(q) == CLD_CLASS_CPU;
     struct cld_elements e = {o[0].t->n_rows, o[0].t->n_cols, 0, 0, ""};
     for (size_t i = 0; i < n; i++)
-        gaps = gaps || (o[i].t && o[i].t->ld != e.n_cols);
+        gaps = gaps || (o[i].t && e.n_rows > 1 && o[i].t->ld != e.n_cols);
     if (!gaps) {
         e.n_cols = cld_mul(e.n_rows, e.n_cols);
         e.n_rows = 1;

@@ -338,7 +338,7 @@ static enum cld_status use_job(struct member *m, enum cld_job_kind kind, struct 
     /* Features for what comes next may come while gradients are exchanged. */
     if (!s && has_ring(m->p) && !(s = next_job(m, err)))
         s = fetch_ahead(m, own_item(m, 0), err);
-    return s ? s : cld_drafter_check_tiles(&m->w.drafter, err);
+    return s;
 }
 
 static enum cld_status take_step(struct member *m, const struct order *o, struct cld_error *err)
@@ -349,7 +349,9 @@ static enum cld_status take_step(struct member *m, const struct order *o, struct
                                         &m->got.grad_norm, &m->got.skipped, err)))
         return s;
     m->got.part_ms[CLD_STEP_OPTIMIZER] = cld_clock_ms() - begun;
-    return CLD_OK;
+    /* Not before the exchange: reading the counts waits for the backward pass, and gradients would
+     * leave only after it. No checkpoint has this step yet. */
+    return cld_drafter_check_tiles(&m->w.drafter, err);
 }
 
 static enum cld_status set_weights(struct member *m, const struct order *o, struct cld_error *err)
@@ -386,6 +388,12 @@ static enum cld_status give_weights(struct member *m, const struct order *o, str
                     : cld_buf_read(weights->buf, 0, o->weights, cld_tensor_bytes(weights), err);
 }
 
+static enum cld_status evaluate(struct member *m, struct cld_error *err)
+{
+    enum cld_status s = use_job(m, CLD_JOB_EVALUATE, err);
+    return s ? s : cld_drafter_check_tiles(&m->w.drafter, err);
+}
+
 static enum cld_status obey(struct member *m, const struct order *o, struct cld_error *err)
 {
     switch (o->kind) {
@@ -394,7 +402,7 @@ static enum cld_status obey(struct member *m, const struct order *o, struct cld_
     case ORDER_STEP:
         return take_step(m, o, err);
     case ORDER_EVALUATE:
-        return use_job(m, CLD_JOB_EVALUATE, err);
+        return evaluate(m, err);
     case ORDER_WEIGHTS:
         return give_weights(m, o, err);
     case ORDER_SAVE:

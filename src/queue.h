@@ -20,10 +20,6 @@ struct cld_queue;
 struct cld_buf;
 struct cld_kernel;
 
-/* Which kernels a queue uses. Both families are right on every device (a check of the GPU family
- * needs no GPU); AUTO takes the one of the device's class. */
-enum cld_family { CLD_FAMILY_AUTO, CLD_FAMILY_CPU, CLD_FAMILY_GPU };
-
 /* A module of the user's for all kernels of one file. */
 struct cld_override {
     const char *file; /* "rmsnorm.cl" */

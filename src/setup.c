@@ -138,9 +138,3 @@ enum cld_status cld_setup_same_taps(const struct cld_setup *s, const int *taps, 
                             s->taps[i]);
     return CLD_OK;
 }
-
-const char *cld_setup_device(const struct cld_config *cfg)
-{
-    const struct cld_text_list *t = &cfg->devices.targets, *d = &cfg->devices.drafters;
-    return d->n ? d->v[0] : t->n ? t->v[0] : NULL;
-}

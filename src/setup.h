@@ -31,8 +31,4 @@ enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
 enum cld_status cld_setup_same_taps(const struct cld_setup *s, const int *taps, const char *path,
                                     struct cld_error *err);
 
-/* The one device of what needs no crew (an evaluation): the first of devices.drafters, or else of
- * devices.targets; NULL means the default. */
-const char *cld_setup_device(const struct cld_config *cfg);
-
 #endif

@@ -1,5 +1,6 @@
 #include "sha256.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -8,17 +9,20 @@
 
 void cld_sha256_begin(struct cld_sha256 *h)
 {
-    SHA256Init(&h->state);
+    SHA256_Init(&h->state);
 }
 
 void cld_sha256_add(struct cld_sha256 *h, const void *bytes, size_t n_bytes)
 {
-    SHA256Update(&h->state, bytes, n_bytes);
+    SHA256_Update(&h->state, bytes, n_bytes);
 }
 
 void cld_sha256_end(struct cld_sha256 *h, char hex[CLD_SHA256_HEX_BYTES])
 {
-    SHA256End(&h->state, hex);
+    unsigned char bytes[SHA256_DIGEST_LENGTH];
+    SHA256_Final(bytes, &h->state);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
 }
 
 void cld_sha256_of(const void *bytes, size_t n_bytes, char hex[CLD_SHA256_HEX_BYTES])

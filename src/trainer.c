@@ -22,6 +22,7 @@
 #include "run_dir.h"
 #include "schedule.h"
 #include "signals.h"
+#include "tensorboard.h"
 #include "truth.h"
 
 /* So many steps in a row without a finite gradient end the run: skipping for ever hides a fault. */
@@ -44,6 +45,7 @@ struct trainer {
     struct cld_drafter_file file;  /* config.json of checkpoints */
     struct cld_train_state state;
     struct cld_metrics *metrics;
+    struct cld_tensorboard *events; /* NULL: not asked for */
     struct cld_progress progress;
     char *dir, *checkpoints, *resumed, *init; /* directories; `dir` is run.dir, resolved */
     bool goes_on; /* the resumed checkpoint is one of this directory's run */
@@ -353,6 +355,17 @@ static enum cld_status prepare(struct trainer *t, const char *resume, struct cld
                    : CLD_OK;
 }
 
+static enum cld_status open_events(struct trainer *t, struct cld_error *err)
+{
+    enum cld_status s =
+        t->cfg->log.tensorboard
+            ? cld_tensorboard_open(t->dir, t->goes_on ? t->state.step : 0, &t->events, err)
+            : CLD_OK;
+    if (!s)
+        cld_metrics_mirror(t->metrics, t->events);
+    return s;
+}
+
 static enum cld_status begin_directory(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -366,7 +379,8 @@ static enum cld_status begin_directory(struct trainer *t, struct cld_error *err)
         return s;
     if (!(path = cld_format("%s/metrics.jsonl", t->dir)))
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
-    else if (!(s = cld_metrics_open(path, t->goes_on ? t->state.step : -1, &t->metrics, err)))
+    else if (!(s = cld_metrics_open(path, t->goes_on ? t->state.step : -1, &t->metrics, err)) &&
+             !(s = open_events(t, err)))
         s = open_board(t, err);
     free(path);
     return s;
@@ -567,6 +581,7 @@ static enum cld_status decode(struct trainer *t, struct cld_error *err)
 static enum cld_status save(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
+    double begun = cld_clock_ms();
     if (t->saved_step == t->state.step)
         return CLD_OK;
     cld_board_run(t->board, CLD_RUN_SAVING);
@@ -579,7 +594,8 @@ static enum cld_status save(struct trainer *t, struct cld_error *err)
         return s;
     t->saved_step = t->state.step;
     cld_board_run(t->board, CLD_RUN_TRAINING);
-    cld_debug("checkpoint %s/step-%lld", t->checkpoints, (long long)t->state.step);
+    cld_info("step %lld: checkpoint %s/step-%lld (%.1f s)", (long long)t->state.step,
+             t->checkpoints, (long long)t->state.step, (cld_clock_ms() - begun) * 1e-3);
     return CLD_OK;
 }
 
@@ -710,6 +726,7 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
         *err = closing;
         s = closing.status;
     }
+    cld_tensorboard_close(t->events);
     cld_board_close(t->board, s ? err : NULL);
     free(t->ends);
     cld_run_decoder_close(&t->decoder);

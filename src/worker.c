@@ -341,6 +341,7 @@ static enum cld_status warm_optimizer(struct cld_worker *w, struct cld_error *er
     d->grads_are_old = true; /* those of made-up batches */
     if ((s = cld_drafter_finish_grads(d, err)) ||
         (cld_drafter_is_sharded(d) && ((s = cld_worker_add_shard(w, 0, true, err)) ||
+                                       (s = cld_worker_add_shard(w, 1, true, err)) ||
                                        (s = cld_worker_add_shard(w, 1, false, err)))))
         return s;
     return cld_worker_optimize(w, 0, 1, &norm, &skipped, err);
