@@ -3,15 +3,11 @@
 #include <stdio.h>
 
 #include "size.h"
+#include "turned.h"
 
 enum {
     unit = 8,    /* elements of 16 bytes, the grain of the copy engines */
-    piece = 128, /* bytes: copies begin at multiples */
-    /* As in cl/turned_block.clh, like the block that is turned at once; 2^32 such blocks, which the
-     * kernel cannot count, would be 64 TiB. */
-    group = 256,
-    block_rows = 128,
-    block_columns = 64
+    piece = 128 /* bytes: copies begin at multiples */
 };
 
 static struct cld_gemm_operand plan_operand(const struct cld_tensor *t, bool turn, size_t *n_bytes)
@@ -54,10 +50,10 @@ static enum cld_status copy(struct cld_queue *q, const struct cld_tensor *t, boo
     snprintf(options, sizeof options, "-DTX=%s -DX_ALIGNED=%d", cld_tensor_elem(t),
              t->ld % unit == 0 && t->offset % unit == 0);
     struct cld_kernel_spec spec = {"gemm_operand.cl", turned ? "gemm_turned" : "gemm_rows", options,
-                                   group};
+                                   cld_turned_group};
     size_t n_pieces =
-        turned ? cld_mul(cld_div_up(t->n_rows, block_rows), cld_div_up(t->n_cols, block_columns))
-               : cld_mul(t->n_rows, cld_div_up(t->n_cols, unit * group));
+        turned ? cld_mul(cld_div_up(t->n_rows, cld_turned_rows), cld_div_up(t->n_cols, cld_turned_columns))
+               : cld_mul(t->n_rows, cld_div_up(t->n_cols, unit * cld_turned_group));
     return CLD_RUN(q, &spec, n_pieces, err, CLD_U64(t->n_rows), CLD_U64(t->n_cols), CLD_BUF(t->buf),
                    CLD_U64(t->offset), CLD_U64(t->ld), CLD_BUF(to), CLD_U64(at), CLD_U64(ld));
 }

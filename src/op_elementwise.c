@@ -3,6 +3,7 @@
 
 #include "op_rows.h"
 #include "random.h"
+#include "turned.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -47,9 +48,6 @@ enum cld_status cld_swiglu_backward(struct cld_queue *q, const struct cld_tensor
                    CLD_MATRIX(d_gate), CLD_MATRIX(d_up), CLD_U64(e.n_rows), CLD_U64(e.n_cols));
 }
 
-/* As in cl/turned_block.clh. */
-enum { turned_rows = 128, turned_columns = 64, turned_group = 256 };
-
 static bool in_units(const struct cld_operand *o, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -60,7 +58,7 @@ static bool in_units(const struct cld_operand *o, size_t n)
 
 static size_t n_turned_blocks(const struct cld_tensor *t)
 {
-    return cld_mul(cld_div_up(t->n_rows, turned_rows), cld_div_up(t->n_cols, turned_columns));
+    return cld_mul(cld_div_up(t->n_rows, cld_turned_rows), cld_div_up(t->n_cols, cld_turned_columns));
 }
 
 enum cld_status cld_swiglu_forward_turned(struct cld_queue *q, const struct cld_tensor *gate,
@@ -75,7 +73,7 @@ enum cld_status cld_swiglu_forward_turned(struct cld_queue *q, const struct cld_
     enum cld_status s = cld_operands_check("swiglu, turned", o, COUNT(o), fit, err);
     if (s)
         return s;
-    struct cld_kernel_spec spec = {"swiglu_turned.cl", "swiglu_turned_forward", "", turned_group};
+    struct cld_kernel_spec spec = {"swiglu_turned.cl", "swiglu_turned_forward", "", cld_turned_group};
     return CLD_RUN(q, &spec, n_turned_blocks(gate), err, CLD_MATRIX(gate), CLD_MATRIX(up),
                    CLD_MATRIX(y), CLD_U64(gate->n_rows), CLD_U64(gate->n_cols));
 }
@@ -97,7 +95,7 @@ enum cld_status cld_swiglu_backward_turned(struct cld_queue *q, const struct cld
     enum cld_status s = cld_operands_check("swiglu backward, turned", o, COUNT(o), fit, err);
     if (s)
         return s;
-    struct cld_kernel_spec spec = {"swiglu_turned.cl", "swiglu_turned_backward", "", turned_group};
+    struct cld_kernel_spec spec = {"swiglu_turned.cl", "swiglu_turned_backward", "", cld_turned_group};
     return CLD_RUN(q, &spec, n_turned_blocks(gate), err, CLD_MATRIX(gate), CLD_MATRIX(up),
                    CLD_MATRIX(dy), CLD_MATRIX(d_gate), CLD_MATRIX(d_up), CLD_MATRIX(turned),
                    CLD_U64(gate->n_rows), CLD_U64(gate->n_cols));

@@ -2,6 +2,7 @@
 #include "ops.h"
 
 #include "op_rows.h"
+#include "turned.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -38,8 +39,7 @@ enum cld_status cld_cross_entropy_turned(struct cld_queue *q, const struct cld_t
                                          const struct cld_tensor *loss,
                                          const struct cld_tensor *gradient, struct cld_error *err)
 {
-    /* As in cl/turned_block.clh and cl/cross_entropy_turned.cl. */
-    enum { block_rows = 128, strip_columns = 8 * 64, group = 256 };
+    enum { strip_columns = 8 * cld_turned_columns }; /* as in cl/cross_entropy_turned.cl */
     const struct cld_operand o[] = {{logits, CLD_BY_ROWS, NULL, CLD_F32},
                                     {gradient, CLD_BY_ELEMENT, NULL, CLD_BF16},
                                     {labels, CLD_BY_ELEMENT, NULL, CLD_I32},
@@ -55,8 +55,8 @@ enum cld_status cld_cross_entropy_turned(struct cld_queue *q, const struct cld_t
     const char *options = logits->ld % 4 == 0 && logits->offset % 4 == 0 ? "-DZ_ALIGNED=1"
                                                                          : "-DZ_ALIGNED=0";
     struct cld_kernel_spec spec = {"cross_entropy_turned.cl", "cross_entropy_turned", options,
-                                   group};
-    return CLD_RUN(q, &spec, cld_mul(cld_div_up(n, block_rows), cld_div_up(v, strip_columns)), err,
+                                   cld_turned_group};
+    return CLD_RUN(q, &spec, cld_mul(cld_div_up(n, cld_turned_rows), cld_div_up(v, strip_columns)), err,
                    CLD_MATRIX(logits), CLD_MATRIX(gradient), CLD_VECTOR(labels),
                    CLD_VECTOR(weights), CLD_VECTOR(loss), CLD_U64(n), CLD_U64(v));
 }
