@@ -28,8 +28,8 @@ struct row {
         __global const float *weights, __global const float *loss, ulong n_rows, ulong n_cols
 #define ROW_ARGUMENTS z, z_ld, labels, weights, loss, n_rows, n_cols
 
-/* The host keeps labels in [0, n_cols); a wrong one is clamped, never followed. Rows that do not exist
- * have no weight. */
+/* The host keeps labels in [0, n_cols); a wrong one is clamped, never followed. Rows that do not
+ * exist have no weight. */
 static inline struct row read_row(ulong r, ROW_PARAMETERS)
 {
     struct row row = {0.0f, 0.0f, 0};
@@ -65,8 +65,8 @@ static inline float8 load_row(__global const float *p)
 }
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-cross_entropy_turned(__global const float *z, ulong z_at, ulong z_ld, __global ushort *g, ulong g_at,
-                     ulong g_ld, __global const int *labels, ulong labels_at,
+cross_entropy_turned(__global const float *z, ulong z_at, ulong z_ld, __global ushort *g,
+                     ulong g_at, ulong g_ld, __global const int *labels, ulong labels_at,
                      __global const float *weights, ulong weights_at, __global const float *loss,
                      ulong loss_at, ulong n_rows, ulong n_cols)
 {

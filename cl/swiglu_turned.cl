@@ -2,8 +2,8 @@
  * of a product: y, or d_gate and then d_up, [columns, rows]. Forward y exists in this form alone,
  * backward the gradients are written as they lie, too.
  *
- * All tensors are bf16, their begins and ld multiples of 8 elements, n_cols as well. A piece of work
- * is a block (turned_block.clh). */
+ * All tensors are bf16, their begins and ld multiples of 8 elements, n_cols as well. A piece of
+ * work is a block (turned_block.clh). */
 #include "common.clh"
 #include "turned_block.clh"
 
@@ -13,6 +13,11 @@
 static inline float8 load_unit(__global const ushort *p)
 {
     return as_float8(convert_uint8(*(__global const ushort8 *)p) << 16);
+}
+
+static inline void store_unit(__global ushort *p, ushort8 v)
+{
+    *(__global ushort8 *)p = v;
 }
 
 /* Where a block begins, and this item's unit of 8 columns in it. */
@@ -100,8 +105,8 @@ swiglu_turned_backward(__global const ushort *gate, ulong gate_at, ulong gate_ld
             for (uint k = 0; k < 2; k++) {
                 const ulong row = p.row0 + UNIT_ROW(i) + k;
                 if (p.there && row < n_rows) {
-                    *(__global ushort8 *)(d_gate + d_gate_at + row * d_gate_ld + p.column) = v[i][k];
-                    *(__global ushort8 *)(d_up + d_up_at + row * d_up_ld + p.column) = w[i][k];
+                    store_unit(d_gate + d_gate_at + row * d_gate_ld + p.column, v[i][k]);
+                    store_unit(d_up + d_up_at + row * d_up_ld + p.column, w[i][k]);
                 }
             }
         barrier(CLK_LOCAL_MEM_FENCE);

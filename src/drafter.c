@@ -92,8 +92,8 @@ static void list_params(struct cld_drafter *d)
     }
 }
 
-/* Places parameters in the arenas: matrices, then vectors, each that is not joined to another aligned
- * so that kernels may load whole vectors. The gaps stay zero. */
+/* Places parameters in the arenas: matrices, then vectors, each that is not joined to another
+ * aligned so that kernels may load whole vectors. The gaps stay zero. */
 static void place_params(struct cld_drafter *d)
 {
     const size_t align = shard_grain;
@@ -230,8 +230,8 @@ static void plan_layer(struct cld_drafter *d, size_t i, size_t n_ctx, size_t n_d
     cld_plan_tensor(plan, &l->act, s, n_draft, c->intermediate, kept, "layer %zu mlp", i);
 }
 
-/* Whether the product that makes dy of the gradients of gate and up would turn them first, and SwiGLU's
- * kernel can do so. */
+/* Whether the product that makes dy of the gradients of gate and up would turn them first, and
+ * SwiGLU's kernel can do so. */
 static bool products_turn(const struct cld_drafter *d)
 {
     const struct cld_tensor *gate_up = &d->layers[0].gate_up;
@@ -244,9 +244,10 @@ static bool products_turn(const struct cld_drafter *d)
            cld_gemm_turns_a(d->q, &g);
 }
 
-/* The gradient of the context is a sum over all layers and no operand of a product: it stays F32. Those
- * of attention take the place of the MLP's, which is done before; more of them take the places of
- * activations whose last reader is the product for a weight's gradient: see backward_mlp. */
+/* The gradient of the context is a sum over all layers and no operand of a product: it stays
+ * F32. Those of attention take the place of the MLP's, which is done before; more of them take
+ * the places of activations whose last reader is the product for a weight's gradient: see
+ * backward_mlp. */
 static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
                            struct cld_plan *plan)
 {
@@ -277,8 +278,8 @@ static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
     cld_plan_tensor(plan, &d->d_fc, s, n_ctx, c->hidden, t, "d fc");
 }
 
-/* A tensor of the loss. With recompute the layers' tensors hold nothing while it is at work, but for
- * their inputs: then it lies in one of those, where it fits. */
+/* A tensor of the loss. With recompute the layers' tensors hold nothing while it is at work, but
+ * for their inputs: then it lies in one of those, where it fits. */
 static void plan_of_loss(const struct cld_drafter *d, struct cld_tensor *t,
                          const struct cld_tensor *place, enum cld_dtype type, size_t n_rows,
                          size_t n_cols, struct cld_plan *plan, const char *name)

@@ -7,7 +7,7 @@
 
 enum {
     unit = 8,    /* elements of 16 bytes, the grain of the copy engines */
-    piece = 128 /* bytes: copies begin at multiples */
+    piece = 128  /* bytes: copies begin at multiples */
 };
 
 static struct cld_gemm_operand plan_operand(const struct cld_tensor *t, bool turn, size_t *n_bytes)
@@ -52,7 +52,8 @@ static enum cld_status copy(struct cld_queue *q, const struct cld_tensor *t, boo
     struct cld_kernel_spec spec = {"gemm_operand.cl", turned ? "gemm_turned" : "gemm_rows", options,
                                    cld_turned_group};
     size_t n_pieces =
-        turned ? cld_mul(cld_div_up(t->n_rows, cld_turned_rows), cld_div_up(t->n_cols, cld_turned_columns))
+        turned ? cld_mul(cld_div_up(t->n_rows, cld_turned_rows),
+                         cld_div_up(t->n_cols, cld_turned_columns))
                : cld_mul(t->n_rows, cld_div_up(t->n_cols, unit * cld_turned_group));
     return CLD_RUN(q, &spec, n_pieces, err, CLD_U64(t->n_rows), CLD_U64(t->n_cols), CLD_BUF(t->buf),
                    CLD_U64(t->offset), CLD_U64(t->ld), CLD_BUF(to), CLD_U64(at), CLD_U64(ld));

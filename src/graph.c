@@ -171,7 +171,8 @@ static struct cld_tensor resolve(struct cld_ref ref, const struct cld_extents *x
     }
     if (ref.kept)
         first += x->n_kept;
-    return t.n_rows == 1 || ref.turned ? cld_tensor_cols(&t, first, n) : cld_tensor_rows(&t, first, n);
+    return t.n_rows == 1 || ref.turned ? cld_tensor_cols(&t, first, n)
+                                       : cld_tensor_rows(&t, first, n);
 }
 
 size_t cld_graph_scratch_bytes(const struct cld_queue *q, const struct cld_graph *g)

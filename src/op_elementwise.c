@@ -58,7 +58,8 @@ static bool in_units(const struct cld_operand *o, size_t n)
 
 static size_t n_turned_blocks(const struct cld_tensor *t)
 {
-    return cld_mul(cld_div_up(t->n_rows, cld_turned_rows), cld_div_up(t->n_cols, cld_turned_columns));
+    return cld_mul(cld_div_up(t->n_rows, cld_turned_rows),
+                   cld_div_up(t->n_cols, cld_turned_columns));
 }
 
 enum cld_status cld_swiglu_forward_turned(struct cld_queue *q, const struct cld_tensor *gate,
@@ -73,7 +74,8 @@ enum cld_status cld_swiglu_forward_turned(struct cld_queue *q, const struct cld_
     enum cld_status s = cld_operands_check("swiglu, turned", o, COUNT(o), fit, err);
     if (s)
         return s;
-    struct cld_kernel_spec spec = {"swiglu_turned.cl", "swiglu_turned_forward", "", cld_turned_group};
+    struct cld_kernel_spec spec = {"swiglu_turned.cl", "swiglu_turned_forward", "",
+                                   cld_turned_group};
     return CLD_RUN(q, &spec, n_turned_blocks(gate), err, CLD_MATRIX(gate), CLD_MATRIX(up),
                    CLD_MATRIX(y), CLD_U64(gate->n_rows), CLD_U64(gate->n_cols));
 }
@@ -95,7 +97,8 @@ enum cld_status cld_swiglu_backward_turned(struct cld_queue *q, const struct cld
     enum cld_status s = cld_operands_check("swiglu backward, turned", o, COUNT(o), fit, err);
     if (s)
         return s;
-    struct cld_kernel_spec spec = {"swiglu_turned.cl", "swiglu_turned_backward", "", cld_turned_group};
+    struct cld_kernel_spec spec = {"swiglu_turned.cl", "swiglu_turned_backward", "",
+                                   cld_turned_group};
     return CLD_RUN(q, &spec, n_turned_blocks(gate), err, CLD_MATRIX(gate), CLD_MATRIX(up),
                    CLD_MATRIX(dy), CLD_MATRIX(d_gate), CLD_MATRIX(d_up), CLD_MATRIX(turned),
                    CLD_U64(gate->n_rows), CLD_U64(gate->n_cols));

@@ -56,8 +56,8 @@ enum cld_status cld_cross_entropy_turned(struct cld_queue *q, const struct cld_t
                                                                          : "-DZ_ALIGNED=0";
     struct cld_kernel_spec spec = {"cross_entropy_turned.cl", "cross_entropy_turned", options,
                                    cld_turned_group};
-    return CLD_RUN(q, &spec, cld_mul(cld_div_up(n, cld_turned_rows), cld_div_up(v, strip_columns)), err,
-                   CLD_MATRIX(logits), CLD_MATRIX(gradient), CLD_VECTOR(labels),
+    size_t n_pieces = cld_mul(cld_div_up(n, cld_turned_rows), cld_div_up(v, strip_columns));
+    return CLD_RUN(q, &spec, n_pieces, err, CLD_MATRIX(logits), CLD_MATRIX(gradient), CLD_VECTOR(labels),
                    CLD_VECTOR(weights), CLD_VECTOR(loss), CLD_U64(n), CLD_U64(v));
 }
 

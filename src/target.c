@@ -36,8 +36,8 @@ static void plan_columns(struct cld_plan *plan, struct cld_tensor *t,
     t->ld = whole->ld;
 }
 
-/* What projects to n_rows values: a matrix of n_cols columns or, n_cols being 1, a bias. Alone, or from
- * value `first` on of those that a joint one makes. */
+/* What projects to n_rows values: a matrix of n_cols columns or, n_cols being 1, a bias. Alone,
+ * or from value `first` on of those that a joint one makes. */
 struct weight {
     struct cld_tensor *t, *joint;
     size_t n_rows, n_cols, first;
@@ -164,7 +164,7 @@ static void plan_keys(struct cld_target *t, struct cld_plan *plan)
             if (n_kept)
                 cld_plan_tensor(plan, &l->v, s, n, kv, p, "target layer %zu v", i);
             else
-                plan_columns(plan, &l->v, &t->v_raw, 0, kv, "target v"); /* used where they are made */
+                plan_columns(plan, &l->v, &t->v_raw, 0, kv, "target v"); /* where they are made */
         } else {
             plan_columns(plan, &l->k, &first->k, 0, kv, first->k.name);
             plan_columns(plan, &l->v, &first->v, 0, kv, first->v.name);
@@ -172,8 +172,8 @@ static void plan_keys(struct cld_target *t, struct cld_plan *plan)
     }
 }
 
-/* Whether SwiGLU's kernel may turn its result for the product that wants it so. n_tokens are a multiple
- * of 8. */
+/* Whether SwiGLU's kernel may turn its result for the product that wants it so. n_tokens are a
+ * multiple of 8. */
 static bool turns_mlp(const struct cld_target *t)
 {
     return t->turned && t->options.storage == CLD_BF16 && t->config.intermediate % 8 == 0;
