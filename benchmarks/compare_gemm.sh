@@ -16,7 +16,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 for ((round = 1; round <= rounds; round++)); do
     pinned "$build/cldraft" -q bench configs/bench-cpu.ini --format json \
-        --set bench.what=gemm --set runtime.precision=fp32 >"$scratch/ours.json"
+        --set bench.what=gemm --set bench.roofline=no --set runtime.precision=fp32 >"$scratch/ours.json"
     pinned "$build/benchmarks/gemm_openblas" "$scratch/ours.json" >>"$scratch/lines"
 done
 

@@ -92,8 +92,20 @@ static const struct cld_option list = {
 static const struct cld_option seed = {
     .name = "seed", .value = "N", .number = true, .help = "seed of the inputs"};
 static const struct cld_option format = {
-    .name = "format", .value = "F", .names = NAMES{"md", "csv", "json", "jsonl", NULL},
+    .name = "format", .value = "F", .names = NAMES{"md", "csv", "json", "jsonl", "sql", NULL},
     .help = "how results are printed (default md)"};
+static const struct cld_option journal = {
+    .name = "out", .value = "FILE",
+    .help = "also append results to a file (JSON, one a line); what it has already of this build, device "
+            "and configuration is not measured again"};
+static const struct cld_option compare = {
+    .name = "compare", .value = "FILE",
+    .help = "mark results that differ from those of the file (json or jsonl) by more than the spread"};
+static const struct cld_option fail_on_regression = {
+    .name = "fail-on-regression", .help = "with --compare: end with 1 if a result is slower or fails"};
+static const struct cld_option plot = {
+    .name = "plot", .value = "FILE.svg",
+    .help = "draw the sweep, and FILE-roofline.svg"};
 static const struct cld_option layout = {
     .name = "format", .value = "F", .names = NAMES{"hf", "speculators", NULL},
     .help = "layout of the directory (default hf, the published one)"};
@@ -173,7 +185,9 @@ const struct cld_command cld_commands[] = {
     [CLD_CMD_CHECK_TOKENIZER] = {"check-tokenizer", "DIR FILE.jsonl...", 2, ANY,
                                  "run golden lines of a tokenizer", "", {NULL}},
     [CLD_CMD_BENCH] = {"bench", "CONFIG", 1, 1, "measure operations and training steps",
-                       "Section [bench] of the configuration says what.", {&format, &device, &set}},
+                       "Section [bench] of the configuration says what, section [sweep] at which points. "
+                       "SIGINT or SIGTERM once: write what there is, end with 130. See docs/sweeps.md.",
+                       {&format, &device, &journal, &compare, &fail_on_regression, &plot, &set}},
     [CLD_CMD_SPIRV] = {"spirv", "[CONFIG...]", 0, ANY, "make SPIR-V modules of kernels",
                        "Finds the kernel variants that training runs of the configurations ask "
                        "for, with the kernels for CPUs and those for GPUs, and compiles each. "

@@ -2,11 +2,9 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "clock.h"
-#include "crew.h"
-#include "log.h"
+#include "signals.h"
 #include "worker.h"
 
 /* Runs of a repeat at most, however quick they are. */
@@ -16,6 +14,25 @@ void cld_bench_dim(struct cld_bench_record *r, const char *name, size_t n)
 {
     if (r->n_dims < cld_bench_max_dims)
         r->shape[r->n_dims++] = (struct cld_bench_dim){name, n};
+}
+
+enum cld_status cld_bench_write(struct cld_bench_sink *sink, const struct cld_bench_record *r,
+                                struct cld_error *err)
+{
+    return sink->put(sink->arg, r, err);
+}
+
+enum cld_status cld_bench_go_on(struct cld_error *err)
+{
+    return cld_signals_stop_asked()
+               ? cld_fail(err, CLD_E_INTERRUPTED, "", "stopped by a signal")
+               : CLD_OK;
+}
+
+bool cld_bench_is_over(const struct cld_bench *b, double begun_ms)
+{
+    double limit_s = b->cfg->bench.limit_s;
+    return limit_s > 0 && cld_clock_ms() - begun_ms > limit_s * 1e3;
 }
 
 static int by_value(const void *a, const void *b)
@@ -69,8 +86,8 @@ enum cld_status cld_bench_measure(const struct cld_bench *b, struct cld_queue *q
                                   void *arg, struct cld_bench_record *r, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    size_t n = b->cfg->bench.repeats, runs = 1;
-    double unused = 0, *ms = malloc(cld_mul(n, sizeof *ms));
+    size_t n = b->cfg->bench.repeats, runs = 1, done = 0;
+    double unused = 0, begun = 0, *ms = malloc(cld_mul(n, sizeof *ms));
     if (!ms) {
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu times", n);
         goto done;
@@ -78,11 +95,12 @@ enum cld_status cld_bench_measure(const struct cld_bench *b, struct cld_queue *q
     if ((s = time_runs(q, run, arg, b->cfg->bench.warmup, &unused, err)) ||
         (s = find_runs(q, run, arg, b->cfg->bench.least_ms, &runs, err)))
         goto done;
-    for (size_t i = 0; i < n && !s; i++)
-        s = time_runs(q, run, arg, runs, &ms[i], err);
-    if (s)
-        goto done;
-    cld_bench_times(r, ms, n, runs);
+    begun = cld_clock_ms();
+    do {
+        if ((s = cld_bench_go_on(err)) || (s = time_runs(q, run, arg, runs, &ms[done++], err)))
+            goto done;
+    } while (done < n && !cld_bench_is_over(b, begun));
+    cld_bench_times(r, ms, done, runs);
     r->device_bytes = cld_queue_held_bytes(q);
     s = cld_bench_write(b->sink, r, err);
 done:
@@ -90,91 +108,68 @@ done:
     return s;
 }
 
-/* --- what the configuration asks for ---------------------------------------------------------- */
+/* --- kinds ------------------------------------------------------------------------------------ */
 
-static bool asks_for(const struct cld_config *cfg, enum cld_bench_what what)
+enum cld_status cld_bench_open_queue(const struct cld_bench *b, struct cld_queue **out,
+                                     struct cld_error *err)
 {
-    for (size_t i = 0; i < cfg->bench.what.n; i++)
-        if (cfg->bench.what.v[i] == (int)what)
-            return true;
-    return false;
-}
-
-static enum cld_status run_operations(const struct cld_bench *b, struct cld_error *err)
-{
-    static const struct {
-        enum cld_bench_what what;
-        enum cld_status (*run)(const struct cld_bench *b, struct cld_queue *q,
-                               struct cld_error *err);
-    } all[] = {{CLD_BENCH_GEMM, cld_bench_gemm},
-               {CLD_BENCH_ATTENTION, cld_bench_attention},
-               {CLD_BENCH_LOSS, cld_bench_loss},
-               {CLD_BENCH_ELEMENTWISE, cld_bench_elementwise}};
-    struct cld_queue *q = NULL;
     struct cld_queue_options options = {
         .name = "bench",
         .budget_bytes = cld_worker_budget_bytes(b->cfg, b->device),
         .programs = {.source = b->cfg->runtime.program, .modules = b->cfg->runtime.modules}};
-    enum cld_status s = cld_queue_open(b->device, &options, &q, err);
-    for (size_t i = 0; i < sizeof all / sizeof *all && !s; i++)
-        if (asks_for(b->cfg, all[i].what))
-            s = all[i].run(b, q, err);
+    return cld_queue_open(b->device, &options, out, err);
+}
+
+typedef enum cld_status on_queue(const struct cld_bench *b, struct cld_queue *q,
+                                 struct cld_error *err);
+
+static enum cld_status measure_transfers(const struct cld_bench *b, struct cld_queue *q,
+                                         struct cld_error *err)
+{
+    enum cld_status s = cld_bench_transfer(b, q, err);
+    return s ? s : cld_bench_ring(b, q, err);
+}
+
+static const struct {
+    on_queue *on_queue; /* or it opens queues of its own: */
+    enum cld_status (*alone)(const struct cld_bench *b, struct cld_error *err);
+    bool needs_setup, needs_rows;
+    enum cld_bench_bound bound;
+} kinds[CLD_N_BENCH_WHAT] = {
+    [CLD_BENCH_GEMM] = {cld_bench_gemm, NULL, false, false, CLD_BENCH_BY_BOTH},
+    [CLD_BENCH_ATTENTION] = {cld_bench_attention, NULL, true, false, CLD_BENCH_BY_BOTH},
+    [CLD_BENCH_LOSS] = {cld_bench_loss, NULL, true, false, CLD_BENCH_BY_BOTH},
+    [CLD_BENCH_ELEMENTWISE] = {cld_bench_elementwise, NULL, true, false, CLD_BENCH_BY_COPIES},
+    [CLD_BENCH_TARGET] = {NULL, cld_bench_target, true, false, CLD_BENCH_BY_BOTH},
+    [CLD_BENCH_STEP] = {NULL, cld_bench_step, true, true, CLD_BENCH_UNBOUND},
+    [CLD_BENCH_PIPELINE] = {NULL, cld_bench_pipeline, true, true, CLD_BENCH_UNBOUND},
+    [CLD_BENCH_TRANSFER] = {measure_transfers, NULL, false, false, CLD_BENCH_BY_COPIES},
+    [CLD_BENCH_BUILD] = {NULL, cld_bench_build, true, false, CLD_BENCH_UNBOUND}};
+
+enum cld_bench_bound cld_bench_bound(enum cld_bench_what what)
+{
+    return kinds[what].bound;
+}
+
+bool cld_bench_needs_setup(enum cld_bench_what what)
+{
+    return kinds[what].needs_setup;
+}
+
+bool cld_bench_needs_rows(enum cld_bench_what what)
+{
+    return kinds[what].needs_rows;
+}
+
+enum cld_status cld_bench_kind(const struct cld_bench *b, enum cld_bench_what what,
+                               struct cld_error *err)
+{
+    struct cld_queue *q = NULL;
+    if (kinds[what].alone)
+        return kinds[what].alone(b, err);
+    enum cld_status s = cld_bench_open_queue(b, &q, err);
+    if (!s)
+        s = kinds[what].on_queue(b, q, err);
     cld_queue_close(q);
-    return s;
-}
-
-enum cld_status cld_bench_point(const struct cld_bench *b, struct cld_error *err)
-{
-    enum cld_status s = run_operations(b, err);
-    if (!s && asks_for(b->cfg, CLD_BENCH_TARGET))
-        s = cld_bench_target(b, err);
-    if (!s && asks_for(b->cfg, CLD_BENCH_STEP))
-        s = cld_bench_step(b, err);
-    if (!s && asks_for(b->cfg, CLD_BENCH_PIPELINE))
-        s = cld_bench_pipeline(b, err);
-    return s;
-}
-
-enum cld_status cld_bench_run(const struct cld_config *cfg, const char *device,
-                              enum cld_bench_format format, bool kernel_times, FILE *to,
-                              struct cld_error *err)
-{
-    enum cld_status s = CLD_OK;
-    struct cld_devices *devices = NULL;
-    struct cld_device_info picked;
-    struct cld_feed *feed = NULL;
-    struct cld_setup setup;
-    struct cld_bench_sink sink = {.to = to, .format = format, .device = &picked};
-    struct cld_bench b = {
-        .cfg = cfg, .device = &picked, .sink = &sink, .kernel_times = kernel_times};
-    int64_t mask_token = -1;
-    if ((s = cld_devices_open(&devices, err)) ||
-        (s = cld_crew_pick(devices, cfg, device, &picked, err)))
-        goto done;
-    cld_info("device %zu: %s (%s, driver %s)", picked.index, picked.name, picked.platform,
-             picked.driver);
-    for (size_t i = 0; i < cfg->bench.what.n && !b.setup; i++)
-        if (cfg->bench.what.v[i] != CLD_BENCH_GEMM)
-            b.setup = &setup;
-    if (b.setup && ((s = cld_feed_open(cfg, &feed, err)) ||
-                    (s = cld_feed_mask_token(feed, &mask_token, err)) ||
-                    (s = cld_setup_read(cfg, mask_token, &setup, err))))
-        goto done;
-    b.devices = devices;
-    if (asks_for(cfg, CLD_BENCH_STEP) || asks_for(cfg, CLD_BENCH_PIPELINE)) {
-        if ((s = cld_feed_load(feed, setup.target.vocab, true, err)))
-            goto done;
-        b.feed = feed;
-    }
-    cld_bench_begin(&sink);
-    s = cld_bench_point(&b, err);
-    struct cld_error ending = CLD_ERROR_INIT;
-    if (cld_bench_end(&sink, &ending) && !s) {
-        *err = ending;
-        s = ending.status;
-    }
-done:
-    cld_feed_close(feed);
-    cld_devices_close(devices);
     return s;
 }

@@ -1,8 +1,8 @@
-/* bench.h - measurements on one device: what ran, how long it took, and records of that as text.
+/* bench.h - measurements on one device: what ran, how long it took.
  *
  * A record is one measured thing at one point: an operation with its shape, or a training step.
- * What is measured comes from a configuration ([bench] and the drafter's geometry); whoever wants
- * several points calls cld_bench_point once for each with the same sink.
+ * What is measured comes from a configuration ([bench] and the drafter's geometry). bench_run.h
+ * goes through the points of a sweep.
  *
  * Thread: main. */
 #ifndef CLD_BENCH_H
@@ -32,6 +32,7 @@ struct cld_bench_record {
     char variant[160]; /* kernels that ran, as the operation names them */
     /* Of one run; 0 where there is nothing to say. */
     double flop, bytes; /* useful operations; bytes that must move */
+    bool off_device;    /* they move to or from the host: its memory is no bound for them */
     double tokens;      /* of context */
     size_t device_bytes; /* held on the device at most */
     /* A repeat enqueues `runs` runs and waits; times are of one run, over the repeats. */
@@ -42,24 +43,21 @@ struct cld_bench_record {
 /* Adds a dimension; more than cld_bench_max_dims are a mistake of the caller and left out. */
 void cld_bench_dim(struct cld_bench_record *r, const char *name, size_t n);
 
-/* --- records as text (bench_out.c) ------------------------------------------------------------ */
-
-enum cld_bench_format { CLD_BENCH_MD, CLD_BENCH_CSV, CLD_BENCH_JSON, CLD_BENCH_JSONL };
-
-/* Where records go. Each is written when it is complete. */
-struct cld_bench_sink {
-    FILE *to; /* borrowed */
-    enum cld_bench_format format;
-    const struct cld_device_info *device; /* borrowed */
-    size_t n_records;                     /* so far */
+enum cld_bench_format {
+    CLD_BENCH_MD,
+    CLD_BENCH_CSV,
+    CLD_BENCH_JSON,
+    CLD_BENCH_JSONL,
+    CLD_BENCH_SQL
 };
 
-/* Around all records; a sink that is begun is ended even after an error, or JSON has no end. */
-void cld_bench_begin(struct cld_bench_sink *sink);
+/* Where records go, each when it is complete. */
+struct cld_bench_sink {
+    enum cld_status (*put)(void *arg, const struct cld_bench_record *r, struct cld_error *err);
+    void *arg;
+};
 enum cld_status cld_bench_write(struct cld_bench_sink *sink, const struct cld_bench_record *r,
                                 struct cld_error *err);
-/* CLD_E_IO if something could not be written. */
-enum cld_status cld_bench_end(struct cld_bench_sink *sink, struct cld_error *err);
 
 /* --- running ---------------------------------------------------------------------------------- */
 
@@ -73,14 +71,19 @@ struct cld_bench {
     bool kernel_times; /* log the time of each kernel of a step */
 };
 
-/* Everything that cfg (checked for CLD_CONFIG_BENCH) asks for, on the device that `device` names
- * (NULL: the configuration's). */
-enum cld_status cld_bench_run(const struct cld_config *cfg, const char *device,
-                              enum cld_bench_format format, bool kernel_times, FILE *to,
-                              struct cld_error *err);
+/* One kind of what can be measured. Products and transfers need no setup, steps a feed with rows. */
+enum cld_status cld_bench_kind(const struct cld_bench *b, enum cld_bench_what what,
+                               struct cld_error *err);
+bool cld_bench_needs_setup(enum cld_bench_what what);
+bool cld_bench_needs_rows(enum cld_bench_what what);
+/* Which rates of a device bound its records: none of whole steps, that of copies, or products, too. */
+enum cld_bench_bound { CLD_BENCH_UNBOUND, CLD_BENCH_BY_COPIES, CLD_BENCH_BY_BOTH };
+enum cld_bench_bound cld_bench_bound(enum cld_bench_what what);
 
-/* One point: what the configuration in *b asks for. */
-enum cld_status cld_bench_point(const struct cld_bench *b, struct cld_error *err);
+/* CLD_E_INTERRUPTED once a signal asked to stop. */
+enum cld_status cld_bench_go_on(struct cld_error *err);
+/* Whether bench.limit_s has passed since `begun_ms`. */
+bool cld_bench_is_over(const struct cld_bench *b, double begun_ms);
 
 /* Enqueues the work of one run. */
 typedef enum cld_status cld_bench_fn(struct cld_queue *q, void *arg, struct cld_error *err);
@@ -102,10 +105,24 @@ enum cld_status cld_bench_loss(const struct cld_bench *b, struct cld_queue *q,
                                struct cld_error *err);
 enum cld_status cld_bench_elementwise(const struct cld_bench *b, struct cld_queue *q,
                                       struct cld_error *err);
+/* Copies of bench.transfer_kib within the device, and to and from the host. */
+enum cld_status cld_bench_transfer(const struct cld_bench *b, struct cld_queue *q,
+                                   struct cld_error *err);
+/* The first of them alone, for any size. */
+enum cld_status cld_bench_device_copy(const struct cld_bench *b, struct cld_queue *q,
+                                      size_t n_bytes, struct cld_error *err);
+/* Blocks of bench.transfer_kib from the first target's device to this one, through the ring. */
+enum cld_status cld_bench_ring(const struct cld_bench *b, struct cld_queue *q,
+                               struct cld_error *err);
 /* These open queues of their own. */
+enum cld_status cld_bench_build(const struct cld_bench *b, struct cld_error *err);
 enum cld_status cld_bench_target(const struct cld_bench *b, struct cld_error *err);
 enum cld_status cld_bench_step(const struct cld_bench *b, struct cld_error *err);
 enum cld_status cld_bench_pipeline(const struct cld_bench *b, struct cld_error *err);
+
+/* A queue of b->device as operations have it. */
+enum cld_status cld_bench_open_queue(const struct cld_bench *b, struct cld_queue **out,
+                                     struct cld_error *err);
 
 /* The record of steps of one worker on b->device, which runs the target, too (with bench.target).
  * *cpu_ms: processor time of a step, on average. */

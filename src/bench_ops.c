@@ -16,6 +16,15 @@ static void set_texts(struct cld_bench_record *r, const char *name, const char *
     snprintf(r->variant, sizeof r->variant, "%s", variant);
 }
 
+/* Of n tensors, each once. */
+static double sum_bytes(const struct cld_tensor *const *t, size_t n)
+{
+    double bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += (double)cld_tensor_bytes(t[i]);
+    return bytes;
+}
+
 /* --- matrix products -------------------------------------------------------------------------- */
 
 struct product {
@@ -58,6 +67,7 @@ static enum cld_status measure_product(const struct cld_bench *b, struct cld_que
     if (s)
         goto done;
     declare_product(&c, kind, z, storage, &p);
+    r.bytes = sum_bytes((const struct cld_tensor *const[]){p.g.a, p.g.b, p.g.c}, 3);
     cld_bench_dim(&r, "m", z->m);
     cld_bench_dim(&r, "n", z->n);
     cld_bench_dim(&r, "k", z->k);
@@ -184,7 +194,11 @@ static enum cld_status measure_attention(const struct cld_bench *b, struct cld_q
      * 5 backward (scores again, dV, dP, dQ, dK). Masked pairs do not count. */
     double product = 2.0 * (double)(d->n_heads * d->head_dim) * count_pairs(spans, batch->n_draft);
     for (int back = 0; back < 2 && !s; back++) {
-        struct cld_bench_record r = {.what = "attention", .flop = (back ? 5 : 2) * product};
+        const struct cld_tensor *const all[] = {t.a.q, t.a.k, t.a.v, t.a.o,
+                                                t.d_o, t.d_q, t.d_k, t.d_v};
+        struct cld_bench_record r = {.what = "attention",
+                                     .flop = (back ? 5 : 2) * product,
+                                     .bytes = sum_bytes(all, back ? 8 : 4)};
         set_texts(&r, back ? "backward" : "forward", cld_bench_storage_name(storage),
                   t.plan.variant);
         cld_bench_dim(&r, "context", batch->n_ctx);
@@ -280,6 +294,8 @@ static enum cld_status measure_loss(const struct cld_bench *b, struct cld_queue 
     }
     t.l.dz = cld_bench_operand(&c, storage, n, h, "dz");
     t.scratch = cld_bench_buffer(&c, cld_head_loss_scratch_bytes(q, &t.l), "scratch");
+    /* Logits need not be in memory at all; here a chunk of them is. */
+    r.bytes = sum_bytes((const struct cld_tensor *const[]){t.l.z, t.l.head, t.l.dz}, 3);
     set_texts(&r, "with gradient", cld_bench_storage_name(storage),
               cld_gemm_backend_name(q, t.l.gemm));
     cld_bench_dim(&r, "rows", n);

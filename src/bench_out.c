@@ -1,122 +1,129 @@
-/* bench_out.c - records of measurements as a markdown table, as JSON, or as CSV. */
-#include "bench.h"
+#include "bench_out.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
+#include "bench_record.h"
+#include "build_info.h"
 
-static const double gib = 1024.0 * 1024.0 * 1024.0;
+/* --- CSV and SQL: flat ------------------------------------------------------------------------ */
 
-/* "m=512 n=512 k=512" */
-static void shape_text(const struct cld_bench_record *r, char *to, size_t n_bytes)
+/* Calls `put` for each column: swept values are columns of their own, a shape is one text. */
+typedef void put_column(const char *name, const json_t *value, bool first, FILE *to);
+
+static void each_column(const json_t *record, put_column *put, FILE *to)
 {
-    size_t at = 0;
-    *to = 0;
-    for (size_t i = 0; i < r->n_dims && at < n_bytes; i++)
-        at += (size_t)snprintf(to + at, n_bytes - at, "%s%s=%zu", i ? " " : "", r->shape[i].name,
-                               r->shape[i].n);
-}
-
-/* What happens a second, in units of `unit`; 0 where the record has no such figure. */
-static double rate(const struct cld_bench_record *r, double of_a_run, double unit)
-{
-    return r->median_ms > 0 ? of_a_run / (r->median_ms * 1e-3) / unit : 0;
-}
-
-static double spread(const struct cld_bench_record *r)
-{
-    return r->median_ms > 0 ? (r->max_ms - r->min_ms) / r->median_ms : 0;
-}
-
-/* --- JSON, and CSV from it -------------------------------------------------------------------- */
-
-static json_t *number_or_null(double v)
-{
-    return v > 0 ? json_real(v) : json_null();
-}
-
-/* A flat object but for `shape`; NULL without memory or where a text is not UTF-8. */
-static json_t *to_json(const struct cld_bench_sink *sink, const struct cld_bench_record *r)
-{
-    const struct cld_device_info *d = sink->device;
-    json_t *shape = json_object(), *object = NULL;
-    int failed = !shape;
-    for (size_t i = 0; i < r->n_dims && !failed; i++)
-        failed = json_object_set_new(shape, r->shape[i].name,
-                                     json_integer((json_int_t)r->shape[i].n));
-    if (failed) {
-        json_decref(shape);
-        return NULL;
+    const char *key, *name;
+    json_t *value, *one, *all = json_deep_copy(record); /* the loops take no constant object */
+    char shape[256];
+    bool first = true;
+    json_object_foreach (all, key, value) {
+        if (!strcmp(key, "swept")) {
+            json_object_foreach (value, name, one) {
+                put(name, one, first, to);
+                first = false;
+            }
+            continue;
+        }
+        json_t *text = NULL;
+        if (json_is_object(value))
+            value = text = json_string(cld_bench_pairs_text(value, shape, sizeof shape));
+        put(key, value, first, to);
+        json_decref(text);
+        first = false;
     }
-    object = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:s}", "version", CLD_VERSION,
-                       "platform", d->platform, "device", d->name, "driver", d->driver, "what",
-                       r->what, "name", r->name, "shape", shape, "storage", r->storage, "variant",
-                       r->variant);
-    if (!object)
-        return NULL;
-    const struct {
-        const char *key;
-        json_t *value;
-    } rest[] = {{"repeats", json_integer((json_int_t)r->repeats)},
-                {"runs_per_repeat", json_integer((json_int_t)r->runs)},
-                {"median_ms", json_real(r->median_ms)},
-                {"min_ms", json_real(r->min_ms)},
-                {"max_ms", json_real(r->max_ms)},
-                {"spread", json_real(spread(r))},
-                {"gflops", number_or_null(rate(r, r->flop, 1e9))},
-                {"gb_per_s", number_or_null(rate(r, r->bytes, 1e9))},
-                {"context_tokens_per_s", number_or_null(rate(r, r->tokens, 1))},
-                {"device_gib", number_or_null((double)r->device_bytes / gib)}};
-    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
-        failed |= json_object_set_new(object, rest[i].key, rest[i].value);
-    if (failed) {
-        json_decref(object);
-        return NULL;
-    }
-    return object;
+    json_decref(all);
 }
 
-/* A quote inside stands twice (RFC 4180). */
-static void put_quoted(const char *text, FILE *to)
+/* `text` between quotes; a quote inside stands twice (RFC 4180, and SQL). */
+static void put_quoted(const char *text, char quote, FILE *to)
 {
-    fputc('"', to);
+    fputc(quote, to);
     for (; *text; text++) {
-        if (*text == '"')
-            fputc('"', to);
+        if (*text == quote)
+            fputc(quote, to);
         fputc(*text, to);
     }
-    fputc('"', to);
+    fputc(quote, to);
 }
 
-static void put_csv(const struct cld_bench_record *r, json_t *object, bool header, FILE *to)
+static void put_number(const json_t *value, FILE *to)
 {
-    const char *key, *comma = "";
-    json_t *value;
-    char shape[256];
-    if (header) {
-        json_object_foreach(object, key, value) {
-            fprintf(to, "%s%s", comma, key);
-            comma = ",";
-        }
+    if (json_is_integer(value))
+        fprintf(to, "%lld", (long long)json_integer_value(value));
+    else
+        fprintf(to, "%.6g", json_real_value(value));
+}
+
+static void csv_name(const char *name, const json_t *value, bool first, FILE *to)
+{
+    (void)value;
+    fprintf(to, "%s%s", first ? "" : ",", name);
+}
+
+static void csv_value(const char *name, const json_t *value, bool first, FILE *to)
+{
+    (void)name;
+    fputs(first ? "" : ",", to);
+    if (json_is_string(value))
+        put_quoted(json_string_value(value), '"', to);
+    else if (json_is_number(value))
+        put_number(value, to);
+}
+
+static void sql_name(const char *name, const json_t *value, bool first, FILE *to)
+{
+    (void)value;
+    fputs(first ? "" : ", ", to);
+    put_quoted(name, '"', to);
+}
+
+/* The type is a hint: where the first record has null, any number may follow. */
+static void sql_column(const char *name, const json_t *value, bool first, FILE *to)
+{
+    static const char *const texts[] = {"commit", "name", "storage", "variant", "error", "mark"};
+    bool text = json_is_string(value);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        text |= !strcmp(name, texts[i]);
+    fputs(first ? "  " : ",\n  ", to);
+    put_quoted(name, '"', to);
+    fputs(text ? " TEXT" : json_is_integer(value) ? " INTEGER" : " REAL", to);
+}
+
+static void sql_value(const char *name, const json_t *value, bool first, FILE *to)
+{
+    (void)name;
+    fputs(first ? "" : ", ", to);
+    if (json_is_string(value))
+        put_quoted(json_string_value(value), '\'', to);
+    else if (json_is_number(value))
+        put_number(value, to);
+    else
+        fputs("NULL", to);
+}
+
+static void put_csv(const json_t *record, bool head, FILE *to)
+{
+    if (head) {
+        each_column(record, csv_name, to);
         fputc('\n', to);
-        comma = "";
     }
-    shape_text(r, shape, sizeof shape);
-    json_object_foreach(object, key, value) {
-        fputs(comma, to);
-        comma = ",";
-        if (json_is_object(value))
-            put_quoted(shape, to);
-        else if (json_is_string(value))
-            put_quoted(json_string_value(value), to);
-        else if (json_is_integer(value))
-            fprintf(to, "%lld", (long long)json_integer_value(value));
-        else if (json_is_real(value))
-            fprintf(to, "%.6g", json_real_value(value));
-    }
+    each_column(record, csv_value, to);
     fputc('\n', to);
+}
+
+static void put_sql(const json_t *record, bool head, FILE *to)
+{
+    if (head) {
+        fputs("CREATE TABLE IF NOT EXISTS bench (\n", to);
+        each_column(record, sql_column, to);
+        fputs("\n);\n", to);
+    }
+    fputs("INSERT INTO bench (", to);
+    each_column(record, sql_name, to);
+    fputs(") VALUES (", to);
+    each_column(record, sql_value, to);
+    fputs(");\n", to);
 }
 
 /* --- markdown --------------------------------------------------------------------------------- */
@@ -128,82 +135,138 @@ static const char *cell(double v, char to[24])
     return to;
 }
 
-static void put_markdown(const struct cld_bench_record *r, FILE *to)
+static const char *percent(const json_t *record, const char *key, const char *format, char to[24])
 {
-    char shape[256], median[24], least[24], most[24], flops[24], bytes[24], tokens[24], memory[24];
-    shape_text(r, shape, sizeof shape);
+    const json_t *v = json_object_get(record, key);
+    *to = 0;
+    if (json_is_number(v))
+        snprintf(to, 24, format, 100 * json_number_value(v));
+    return to;
+}
+
+/* A bar would end the cell, a line the table. */
+static void put_cell(const char *text, FILE *to)
+{
+    for (; *text; text++)
+        fputs(*text == '|' ? "\\|" : (char[]){*text == '\n' ? ' ' : *text, 0}, to);
+}
+
+static void put_swept(const json_t *record, FILE *to)
+{
+    const char *key;
+    json_t *value, *swept = json_deep_copy(json_object_get(record, "swept"));
+    json_object_foreach (swept, key, value) {
+        fputs(" | ", to);
+        if (json_is_string(value))
+            put_cell(json_string_value(value), to);
+        else
+            fprintf(to, "%.12g", json_number_value(value));
+    }
+    json_decref(swept);
+}
+
+static void put_markdown(const struct cld_bench_out *out, const json_t *r)
+{
+    FILE *to = out->to;
+    char text[256], median[24], least[24], most[24], spread[24], flops[24], bytes[24], tokens[24],
+        memory[24], share[24], change[24];
+    fprintf(to, "| %-11s | %-20s", cld_bench_string(r, "what"), cld_bench_string(r, "name"));
+    put_swept(r, to);
     fprintf(to,
-            "| %-11s | %-20s | %-20s | %9s | %9s | %9s | %5.1f%% | %4zu x %-5zu | "
-            "%8s | %8s | %8s | %7s | %s | %s |\n",
-            r->what, r->name, r->storage, cell(r->median_ms, median), cell(r->min_ms, least),
-            cell(r->max_ms, most), 100 * spread(r), r->repeats, r->runs,
-            cell(rate(r, r->flop, 1e9), flops), cell(rate(r, r->bytes, 1e9), bytes),
-            cell(rate(r, r->tokens, 1), tokens), cell((double)r->device_bytes / gib, memory), shape,
-            r->variant);
+            " | %-20s | %9s | %9s | %9s | %6s | %4.0f x %-5.0f | %8s | %8s | %8s | %7s | %5s | ",
+            cld_bench_string(r, "storage"), cell(cld_bench_number(r, "median_ms"), median),
+            cell(cld_bench_number(r, "min_ms"), least), cell(cld_bench_number(r, "max_ms"), most),
+            percent(r, "spread", "%.1f%%", spread), cld_bench_number(r, "repeats"),
+            cld_bench_number(r, "runs_per_repeat"), cell(cld_bench_number(r, "gflops"), flops),
+            cell(cld_bench_number(r, "gb_per_s"), bytes),
+            cell(cld_bench_number(r, "context_tokens_per_s"), tokens),
+            cell(cld_bench_number(r, "device_gib"), memory),
+            percent(r, "share_of_roof", "%.0f%%", share));
+    if (out->compared)
+        fprintf(to, "%7s | %-6s | ", percent(r, "change", "%+.1f%%", change),
+                cld_bench_string(r, "mark"));
+    put_cell(cld_bench_pairs_text(json_object_get(r, "shape"), text, sizeof text), to);
+    fputs(" | ", to);
+    put_cell(cld_bench_string(r, cld_bench_is_failure(r) ? "error" : "variant"), to);
+    fputs(" |\n", to);
 }
 
-static void put_markdown_head(const struct cld_bench_sink *sink)
+static void put_markdown_head(const struct cld_bench_out *out, const struct cld_device_info *d,
+                              const char *const *swept, size_t n_swept)
 {
-    const struct cld_device_info *d = sink->device;
-    fprintf(sink->to, "cldraft %s on %s (%s, driver %s)\n\n", CLD_VERSION, d->name, d->platform,
-            d->driver);
-    fprintf(sink->to,
-            "| %-11s | %-20s | %-20s | %9s | %9s | %9s | %6s | %-12s | "
-            "%8s | %8s | %8s | %7s | %s | %s |\n",
-            "what", "name", "storage", "median ms", "min ms", "max ms", "spread", "repeats",
-            "GFLOP/s", "GB/s", "tokens/s", "GiB", "shape", "variant");
-    fputs("| --- | --- | --- | ---: | ---: | ---: | ---: | --- | "
-          "---: | ---: | ---: | ---: | --- | --- |\n",
-          sink->to);
+    FILE *to = out->to;
+    const char *commit = cld_build_commit();
+    fprintf(to, "cldraft %s%s%s%s on %s (%s, driver %s)\n\n", CLD_VERSION, *commit ? " (" : "",
+            commit, *commit ? ")" : "", d->name, d->platform, d->driver);
+    fprintf(to, "| %-11s | %-20s", "what", "name");
+    for (size_t i = 0; i < n_swept; i++)
+        fprintf(to, " | %s", swept[i]);
+    fprintf(to,
+            " | %-20s | %9s | %9s | %9s | %6s | %-12s | %8s | %8s | %8s | %7s | %5s | %s"
+            "shape | variant |\n",
+            "storage", "median ms", "min ms", "max ms", "spread", "repeats", "GFLOP/s", "GB/s",
+            "tokens/s", "GiB", "share", out->compared ? "change  | mark   | " : "");
+    fputs("| --- | ---", to);
+    for (size_t i = 0; i < n_swept; i++)
+        fputs(" | ---:", to);
+    fprintf(to,
+            " | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | %s--- | "
+            "--- |\n",
+            out->compared ? "---: | --- | " : "");
 }
 
-/* --- the sink --------------------------------------------------------------------------------- */
+/* --- the whole -------------------------------------------------------------------------------- */
 
-void cld_bench_begin(struct cld_bench_sink *sink)
+void cld_bench_out_begin(struct cld_bench_out *out, const struct cld_device_info *device,
+                         const char *const *swept, size_t n_swept)
 {
-    sink->n_records = 0;
-    if (sink->format == CLD_BENCH_MD)
-        put_markdown_head(sink);
-    else if (sink->format == CLD_BENCH_JSON)
-        fputc('[', sink->to);
+    out->n_records = 0;
+    if (out->format == CLD_BENCH_MD)
+        put_markdown_head(out, device, swept, n_swept);
+    else if (out->format == CLD_BENCH_JSON)
+        fputc('[', out->to);
+    else if (out->format == CLD_BENCH_SQL)
+        fputs("BEGIN;\n", out->to);
 }
 
-static enum cld_status fail_write(const struct cld_bench_sink *sink, struct cld_error *err)
+static enum cld_status fail_write(const struct cld_bench_out *out, struct cld_error *err)
 {
-    if (!ferror(sink->to))
+    fflush(out->to); /* who looks on sees what is done */
+    if (!ferror(out->to))
         return CLD_OK;
     return cld_fail(err, CLD_E_IO, "", "cannot write results: %s", strerror(errno));
 }
 
-enum cld_status cld_bench_write(struct cld_bench_sink *sink, const struct cld_bench_record *r,
-                                struct cld_error *err)
+enum cld_status cld_bench_out_put(struct cld_bench_out *out, const json_t *record,
+                                  struct cld_error *err)
 {
-    const size_t flags = JSON_REAL_PRECISION(6);
-    json_t *object = NULL;
-    size_t at = sink->n_records++;
-    if (sink->format == CLD_BENCH_MD) {
-        put_markdown(r, sink->to);
-    } else if (!(object = to_json(sink, r))) {
-        return cld_fail(err, CLD_E_INTERNAL, "", "cannot write the record of %s %s as JSON",
-                        r->what, r->name);
-    } else if (sink->format == CLD_BENCH_CSV) {
-        put_csv(r, object, at == 0, sink->to);
-    } else {
-        if (sink->format == CLD_BENCH_JSON)
-            fputs(at ? ",\n " : "\n ", sink->to);
-        json_dumpf(object, sink->to, flags);
-        if (sink->format == CLD_BENCH_JSONL)
-            fputc('\n', sink->to);
+    size_t at = out->n_records++;
+    switch (out->format) {
+    case CLD_BENCH_MD:
+        put_markdown(out, record);
+        break;
+    case CLD_BENCH_CSV:
+        put_csv(record, at == 0, out->to);
+        break;
+    case CLD_BENCH_SQL:
+        put_sql(record, at == 0, out->to);
+        break;
+    case CLD_BENCH_JSON:
+        fputs(at ? ",\n " : "\n ", out->to); /* fall through */
+    case CLD_BENCH_JSONL:
+        json_dumpf(record, out->to, JSON_REAL_PRECISION(6));
+        if (out->format == CLD_BENCH_JSONL)
+            fputc('\n', out->to);
+        break;
     }
-    json_decref(object);
-    fflush(sink->to); /* who looks on sees what is done */
-    return fail_write(sink, err);
+    return fail_write(out, err);
 }
 
-enum cld_status cld_bench_end(struct cld_bench_sink *sink, struct cld_error *err)
+enum cld_status cld_bench_out_end(struct cld_bench_out *out, struct cld_error *err)
 {
-    if (sink->format == CLD_BENCH_JSON)
-        fputs(sink->n_records ? "\n]\n" : "]\n", sink->to);
-    fflush(sink->to);
-    return fail_write(sink, err);
+    if (out->format == CLD_BENCH_JSON)
+        fputs(out->n_records ? "\n]\n" : "]\n", out->to);
+    else if (out->format == CLD_BENCH_SQL)
+        fputs("COMMIT;\n", out->to);
+    return fail_write(out, err);
 }

@@ -14,7 +14,7 @@ struct runner {
     struct cld_crew crew;
     struct cld_machines machines;
     struct cld_pipeline *pipeline;
-    size_t n_updates;
+    size_t n_updates, n_done; /* n_done: measured steps */
     double tokens, cpu_ms; /* of a measured step, on average, as below */
     struct cld_pipeline_waits waits;
 };
@@ -60,30 +60,37 @@ static enum cld_status close_runner(struct runner *t, struct cld_error *err)
     return s;
 }
 
-static enum cld_status take_steps(struct runner *t, double *ms, struct cld_error *err)
+static enum cld_status take_steps(struct runner *t, const struct cld_bench *b, double *ms,
+                                  struct cld_error *err)
 {
     size_t n_warm = t->cfg.bench.warmup, n = t->cfg.bench.repeats;
-    double cpu_begun = 0;
-    for (size_t i = 0; i < n_warm + n; i++) {
-        if (i == n_warm)
+    double cpu_begun = 0, measured_from = 0;
+    for (size_t i = 0; i < n_warm + n && !(t->n_done && cld_bench_is_over(b, measured_from)); i++) {
+        if (i == n_warm) {
             cpu_begun = cld_cpu_ms();
+            measured_from = cld_clock_ms();
+        }
         struct cld_step_result r;
         struct cld_pipeline_waits w;
         double begun = cld_clock_ms();
-        enum cld_status s = cld_pipeline_step(t->pipeline, t->cfg.train.learning_rate,
-                                              ++t->n_updates, &r, &w, err);
-        if (s)
+        enum cld_status s = cld_bench_go_on(err);
+        if (s || (s = cld_pipeline_step(t->pipeline, t->cfg.train.learning_rate, ++t->n_updates,
+                                        &r, &w, err)))
             return s;
         if (i < n_warm)
             continue;
-        ms[i - n_warm] = cld_clock_ms() - begun;
-        t->tokens += (double)r.n_tokens / (double)n;
-        t->waits.slot_ms += w.slot_ms / (double)n;
-        t->waits.features_ms += w.features_ms / (double)n;
-        t->waits.exchange_ms += w.exchange_ms / (double)n;
-        t->waits.exchange_whole_ms += w.exchange_whole_ms / (double)n;
+        ms[t->n_done++] = cld_clock_ms() - begun;
+        t->tokens += (double)r.n_tokens;
+        t->waits.slot_ms += w.slot_ms;
+        t->waits.features_ms += w.features_ms;
+        t->waits.exchange_ms += w.exchange_ms;
+        t->waits.exchange_whole_ms += w.exchange_whole_ms;
     }
-    t->cpu_ms = (cld_cpu_ms() - cpu_begun) / (double)n;
+    double *const sums[] = {&t->tokens, &t->waits.slot_ms, &t->waits.features_ms,
+                            &t->waits.exchange_ms, &t->waits.exchange_whole_ms};
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+        *sums[i] /= (double)t->n_done;
+    t->cpu_ms = (cld_cpu_ms() - cpu_begun) / (double)t->n_done;
     return CLD_OK;
 }
 
@@ -94,7 +101,7 @@ static enum cld_status write_steps(const struct runner *t, const struct cld_benc
     struct cld_bench_record r;
     char name[48];
     snprintf(name, sizeof name, "%zu targets, %zu drafters", t->crew.n_targets, t->crew.n_drafters);
-    cld_bench_step_record(b, "pipeline", name, ms, t->cfg.bench.repeats, t->tokens, &r);
+    cld_bench_step_record(b, "pipeline", name, ms, t->n_done, t->tokens, &r);
     r.device_bytes = f->held_bytes;
     snprintf(r.variant, sizeof r.variant, "attention %s; products %s", f->attention, f->gemm);
     *median_ms = r.median_ms;
@@ -117,7 +124,7 @@ static enum cld_status measure(const struct cld_bench *b, double *ms, double *me
     struct runner t;
     struct cld_error closing = CLD_ERROR_INIT;
     enum cld_status s = CLD_OK;
-    if (!(s = open_runner(&t, b, err)) && !(s = take_steps(&t, ms, err)))
+    if (!(s = open_runner(&t, b, err)) && !(s = take_steps(&t, b, ms, err)))
         s = write_steps(&t, b, ms, median_ms, err);
     *cpu_ms = t.cpu_ms;
     if (close_runner(&t, &closing) && !s) {

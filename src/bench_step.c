@@ -14,7 +14,7 @@ struct stepper {
     const struct cld_bench *b;
     struct cld_worker w;
     struct cld_step step;
-    size_t n_updates;
+    size_t n_updates, n_done; /* n_done: measured steps of the last call of take_steps */
     double tokens; /* of the measured steps */
     double first_ms, cpu_ms; /* cpu_ms: of a measured step, on average */
 };
@@ -67,20 +67,23 @@ static enum cld_status take_step(struct stepper *t, size_t at, double *ms,
 }
 
 /* Warm-up and measured steps, the same ones of the feed at every call. ms: [repeats], and part_ms
- * [CLD_N_STEP_PARTS * repeats]. */
+ * [CLD_N_STEP_PARTS * repeats]; t->n_done of each are set. */
 static enum cld_status take_steps(struct stepper *t, double *ms, double *part_ms,
                                   struct cld_error *err)
 {
     size_t n_warm = t->b->cfg->bench.warmup, n = t->b->cfg->bench.repeats;
-    double cpu_begun = 0;
+    double cpu_begun = 0, begun = 0;
     t->tokens = 0;
-    for (size_t i = 0; i < n_warm + n; i++) {
-        if (i == n_warm)
+    t->n_done = 0;
+    for (size_t i = 0; i < n_warm + n && !(t->n_done && cld_bench_is_over(t->b, begun)); i++) {
+        if (i == n_warm) {
             cpu_begun = cld_cpu_ms();
+            begun = cld_clock_ms();
+        }
         struct cld_step_result r;
         double step_ms = 0;
-        enum cld_status s = take_step(t, i, &step_ms, &r, err);
-        if (s)
+        enum cld_status s = cld_bench_go_on(err);
+        if (s || (s = take_step(t, i, &step_ms, &r, err)))
             return s;
         if (!i)
             t->first_ms = step_ms;
@@ -88,12 +91,14 @@ static enum cld_status take_steps(struct stepper *t, double *ms, double *part_ms
             cld_queue_times_reset(t->w.q);
         if (i < n_warm)
             continue;
-        ms[i - n_warm] = step_ms;
-        t->tokens += (double)r.n_tokens / (double)n;
+        ms[t->n_done] = step_ms;
+        t->tokens += (double)r.n_tokens;
         for (size_t p = 0; p < CLD_N_STEP_PARTS; p++)
-            part_ms[p * n + i - n_warm] = r.part_ms[p];
+            part_ms[p * n + t->n_done] = r.part_ms[p];
+        t->n_done++;
     }
-    t->cpu_ms = (cld_cpu_ms() - cpu_begun) / (double)n;
+    t->tokens /= (double)t->n_done;
+    t->cpu_ms = (cld_cpu_ms() - cpu_begun) / (double)t->n_done;
     return CLD_OK;
 }
 
@@ -140,7 +145,7 @@ static enum cld_status write_first(struct stepper *t, const char *kind, const do
                                    struct cld_error *err)
 {
     char name[48];
-    double median_ms = ms[t->b->cfg->bench.repeats / 2]; /* sorted by the record of all */
+    double median_ms = ms[t->n_done / 2]; /* sorted by the record of all */
     snprintf(name, sizeof name, "first step, %s", kind);
     cld_info("%s: %.3f ms, %.2f times the median of later ones", name, t->first_ms,
              median_ms > 0 ? t->first_ms / median_ms : 0);
@@ -156,7 +161,7 @@ static enum cld_status measure(const struct cld_bench *b, bool with_target, doub
     const char *kind = with_target ? "target online" : "precomputed features";
     enum cld_status s = open_stepper(&t, b, with_target, false, err);
     if (s || (s = take_steps(&t, ms, part_ms, err)) ||
-        (s = write_record(&t, kind, ms, n, t.tokens, err)) || (s = write_first(&t, kind, ms, err)))
+        (s = write_record(&t, kind, ms, t.n_done, t.tokens, err)) || (s = write_first(&t, kind, ms, err)))
         goto done;
     t.step.split = true;
     if ((s = take_steps(&t, ms, part_ms, err)))
@@ -166,7 +171,7 @@ static enum cld_status measure(const struct cld_bench *b, bool with_target, doub
         char name[48];
         snprintf(name, sizeof name, "part: %s", cld_step_part_name((enum cld_step_part)p));
         if ((p == CLD_STEP_TARGET) == with_target)
-            s = write_record(&t, name, part_ms + p * n, n, 0, err);
+            s = write_record(&t, name, part_ms + p * n, t.n_done, 0, err);
     }
 done:
     close_stepper(&t);
@@ -183,7 +188,7 @@ enum cld_status cld_bench_one_worker(const struct cld_bench *b, struct cld_bench
     if (!s && (!ms || !part_ms))
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu times", n);
     if (!s && !(s = take_steps(&t, ms, part_ms, err))) {
-        make_record(&t, "pipeline", "one worker, no threads", ms, n, t.tokens, r);
+        make_record(&t, "pipeline", "one worker, no threads", ms, t.n_done, t.tokens, r);
         *cpu_ms = t.cpu_ms;
     }
     close_stepper(&t);
@@ -205,15 +210,16 @@ static enum cld_status log_kernels(const struct cld_bench *b, double *ms, double
     struct stepper t;
     struct cld_kernel_time *times = NULL;
     size_t n = 0;
-    double sum = 0, wall = 0, steps = (double)b->cfg->bench.repeats;
+    double sum = 0, wall = 0, steps;
     enum cld_status s = open_stepper(&t, b, false, true, err);
     if (s || (s = take_steps(&t, ms, part_ms, err)) ||
         (s = cld_queue_times(t.w.q, &times, &n, err)))
         goto done;
+    steps = (double)t.n_done;
     qsort(times, n, sizeof *times, longer_first);
     for (size_t i = 0; i < n; i++)
         sum += times[i].ms;
-    for (size_t i = 0; i < b->cfg->bench.repeats; i++)
+    for (size_t i = 0; i < t.n_done; i++)
         wall += ms[i];
     cld_debug("kernels of a step from precomputed features: %.3f ms of %.3f ms, which this takes "
               "while kernels are timed:", sum / steps, wall / steps);

@@ -26,14 +26,14 @@ static enum cld_status weights(const struct cld_bench *b, struct cld_target *t,
                      : cld_target_load(t, b->cfg->target.dir, err);
 }
 
-/* Multiplications and additions of the products of the layers; attention comes on top. */
-static double products_flop(const struct cld_target *t, size_t n_tokens)
+/* Weights of the products of the layers. */
+static double n_weights(const struct cld_target *t)
 {
     const struct cld_model_config *c = &t->config;
     double h = (double)c->hidden, d = (double)c->head_dim;
     double a_layer = h * d * (2 * (double)c->n_heads + 2 * (double)c->n_kv_heads) +
                      3 * h * (double)c->intermediate;
-    return 2 * (double)n_tokens * (double)t->n_layers * a_layer;
+    return (double)t->n_layers * a_layer;
 }
 
 static enum cld_status measure(const struct cld_bench *b, struct cld_queue *q, const char *name,
@@ -55,7 +55,9 @@ static enum cld_status measure(const struct cld_bench *b, struct cld_queue *q, c
         (s = cld_bench_case_create(&c, b, err)) || (s = weights(b, &t.target, err)))
         goto done;
     r.tokens = (double)t.batch.n_ctx;
-    r.flop = products_flop(&t.target, t.batch.n_ctx);
+    /* Multiplications and additions of the products; attention comes on top. Weights are read once. */
+    r.flop = 2 * (double)t.batch.n_ctx * n_weights(&t.target);
+    r.bytes = n_weights(&t.target) * (double)cld_dtype_bytes(options.storage);
     snprintf(r.name, sizeof r.name, "%s", name);
     snprintf(r.storage, sizeof r.storage, "%s", cld_bench_storage_name(options.storage));
     snprintf(r.variant, sizeof r.variant, "attention %s; products %s", t.target.attention.variant,
@@ -74,10 +76,6 @@ done:
 enum cld_status cld_bench_target(const struct cld_bench *b, struct cld_error *err)
 {
     const int last[] = {(int)b->setup->target.n_layers - 1};
-    struct cld_queue_options options = {
-        .name = "bench",
-        .budget_bytes = cld_worker_budget_bytes(b->cfg, b->device),
-        .programs = {.source = b->cfg->runtime.program, .modules = b->cfg->runtime.modules}};
     const struct {
         const char *name;
         const int *taps;
@@ -87,7 +85,7 @@ enum cld_status cld_bench_target(const struct cld_bench *b, struct cld_error *er
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < 2 && !s; i++) {
         struct cld_queue *q = NULL; /* a new one each time: the weights of the last are gone with it */
-        if (!(s = cld_queue_open(b->device, &options, &q, err)))
+        if (!(s = cld_bench_open_queue(b, &q, err)))
             s = measure(b, q, passes[i].name, passes[i].taps, passes[i].n_taps, err);
         cld_queue_close(q);
     }

@@ -1,14 +1,15 @@
-/* cmd_bench.c - measures operations and training steps. */
+/* cmd_bench.c - measures operations and training steps, at one point or several. */
 #include <string.h>
 
-#include "bench.h"
+#include "bench_run.h"
 #include "cmd.h"
+#include "signals.h"
 
 static enum cld_bench_format format_of(const struct cld_args *a)
 {
-    static const char *const names[] = {"md", "csv", "json", "jsonl"};
+    static const char *const names[] = {"md", "csv", "json", "jsonl", "sql"};
     const char *given = cld_args_value(a, "format");
-    for (int i = 0; given && i < 4; i++)
+    for (int i = 0; given && i < 5; i++)
         if (!strcmp(given, names[i]))
             return (enum cld_bench_format)i;
     return CLD_BENCH_MD;
@@ -19,14 +20,26 @@ enum cld_status cld_cmd_bench(const struct cld_args *a, struct cld_error *err)
     enum cld_status s = CLD_OK;
     size_t n_sets = 0;
     const char *const *sets = cld_args_all(a, "set", &n_sets);
-    struct cld_config cfg;
-    if ((s = cld_config_load(cld_args_at(a, 0), sets, n_sets, &cfg, err)))
+    struct cld_config cfg = {0};
+    struct cld_bench_options o = {.device = cld_args_value(a, "device"),
+                                  .format = format_of(a),
+                                  .to = stdout,
+                                  .out = cld_args_value(a, "out"),
+                                  .compare = cld_args_value(a, "compare"),
+                                  .fail_on_regression = cld_args_flag(a, "fail-on-regression"),
+                                  .plot = cld_args_value(a, "plot")};
+    if (o.fail_on_regression && !o.compare) {
+        s = cld_fail(err, CLD_E_USAGE, "add --compare FILE",
+                     "--fail-on-regression without --compare");
+        goto done;
+    }
+    if ((s = cld_config_load(cld_args_at(a, 0), sets, n_sets, &cfg, err)) ||
+        (s = cld_signals_install(err)))
         goto done;
     enum cld_log_level level = cld_args_log_level(a, cfg.log.level);
     cld_log_set_level(level);
-    if (!(s = cld_config_check(&cfg, CLD_CONFIG_BENCH, err)))
-        s = cld_bench_run(&cfg, cld_args_value(a, "device"), format_of(a), level == CLD_LOG_DEBUG,
-                          stdout, err);
+    o.kernel_times = level == CLD_LOG_DEBUG;
+    s = cld_bench_run(&cfg, &o, err);
 done:
     cld_config_free(&cfg);
     return s;

@@ -8,18 +8,30 @@
 #include <unistd.h>
 
 #include "config_scan.h"
+#include "config_sweep.h"
 #include "config_table.h"
 #include "config_value.h"
 #include "file.h"
 #include "nearest.h"
 
-enum { ORIGIN_DEFAULT = 0, ORIGIN_SET = -1 }; /* above 0: a line of the file */
+enum { ORIGIN_DEFAULT = 0, ORIGIN_SET = -1, ORIGIN_SWEPT = -2 }; /* above 0: a line of the file */
 
 static const struct cld_config_key *find(const char *section, const char *name)
 {
     for (const struct cld_config_key *k = cld_config_keys; k->section; k++)
         if (!strcmp(k->section, section) && !strcmp(k->name, name))
             return k;
+    return NULL;
+}
+
+const struct cld_config_key *cld_config_key_named(const char *name)
+{
+    for (const struct cld_config_key *k = cld_config_keys; k->section; k++) {
+        size_t n_section = strlen(k->section);
+        if (!strncmp(name, k->section, n_section) && name[n_section] == '.' &&
+            !strcmp(name + n_section + 1, k->name))
+            return k;
+    }
     return NULL;
 }
 
@@ -63,12 +75,33 @@ static bool section_known(const char *section)
 
 /* ---- loading ---- */
 
+/* A line of [sweep] that names a key of another section. */
+static enum cld_status apply_swept(struct cld_config *cfg, const char *name, const char *text,
+                                   int origin, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    char *section = cld_format("%s", name), *dot = section ? strchr(section, '.') : NULL;
+    if (!section)
+        return cld_fail(err, CLD_E_MEMORY, "", "no memory");
+    *dot = 0;
+    if (!section_known(section))
+        s = unknown_section(section, err);
+    else if (!find(section, dot + 1))
+        s = unknown_key(section, dot + 1, err);
+    else
+        s = cld_config_swept_set(cfg, name, text, origin, err);
+    free(section);
+    return s ? cld_fail_prefix(err, "[sweep]") : CLD_OK;
+}
+
 static enum cld_status apply(struct cld_config *cfg, const char *section, const char *name,
                              const char *value, int origin, struct cld_error *err)
 {
     const struct cld_config_key *key = find(section, name);
     if (!section_known(section))
         return unknown_section(section, err);
+    if (!key && !strcmp(section, "sweep") && strchr(name, '.'))
+        return apply_swept(cfg, name, value, origin, err);
     if (!key)
         return unknown_key(section, name, err);
     enum cld_status s = cld_config_value_set(cfg, key, value, err);
@@ -171,33 +204,39 @@ void cld_config_free(struct cld_config *cfg)
         return;
     for (const struct cld_config_key *k = cld_config_keys; k->section; k++)
         cld_config_value_free(cfg, k);
+    cld_config_swept_free(cfg);
     free(cfg->path);
     cfg->path = NULL;
 }
 
 /* ---- printing ---- */
 
-static const char *where(const struct cld_config *cfg, const struct cld_config_key *key, char *to,
-                         size_t n)
+static const char *place(const struct cld_config *cfg, int origin, char *to, size_t n)
 {
-    int origin = cfg->origin[key - cld_config_keys];
-    if (origin == ORIGIN_DEFAULT)
-        snprintf(to, n, "%s", key->default_text ? "default" : "not given");
-    else if (origin == ORIGIN_SET)
+    if (origin == ORIGIN_SET)
         snprintf(to, n, "--set");
+    else if (origin == ORIGIN_SWEPT)
+        snprintf(to, n, "[sweep]");
     else
         snprintf(to, n, "%s:%d", cfg->path, origin);
     return to;
 }
 
+static const char *where(const struct cld_config *cfg, const struct cld_config_key *key, char *to,
+                         size_t n)
+{
+    int origin = cfg->origin[key - cld_config_keys];
+    if (origin != ORIGIN_DEFAULT)
+        return place(cfg, origin, to, n);
+    snprintf(to, n, "%s", key->default_text ? "default" : "not given");
+    return to;
+}
+
 const char *cld_config_where(const struct cld_config *cfg, const char *name, char *to, size_t n)
 {
-    for (const struct cld_config_key *k = cld_config_keys; k->section; k++) {
-        size_t n_section = strlen(k->section);
-        if (!strncmp(name, k->section, n_section) && name[n_section] == '.' &&
-            !strcmp(name + n_section + 1, k->name))
-            return where(cfg, k, to, n);
-    }
+    const struct cld_config_key *k = cld_config_key_named(name);
+    if (k)
+        return where(cfg, k, to, n);
     snprintf(to, n, "unknown key");
     return to;
 }
@@ -227,6 +266,23 @@ static char *value_text(const struct cld_config *cfg, const struct cld_config_ke
     return text;
 }
 
+/* Cut from the left: a long path must not make the line too long to be read. */
+static void put_origin(const char *origin, FILE *to)
+{
+    size_t n = strlen(origin), most = 120;
+    fprintf(to, "  # %s%s\n", n > most ? "..." : "", n > most ? origin + n - most : origin);
+}
+
+static void put_swept(const struct cld_config *cfg, FILE *to)
+{
+    char origin[4096];
+    for (size_t i = 0; i < cfg->swept.n; i++) {
+        fprintf(to, "%s = ", cfg->swept.v[i].name);
+        quote(cfg->swept.v[i].text, to);
+        put_origin(place(cfg, cfg->swept.v[i].origin, origin, sizeof origin), to);
+    }
+}
+
 enum cld_status cld_config_text(const struct cld_config *cfg, char **out, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -249,11 +305,10 @@ enum cld_status cld_config_text(const struct cld_config *cfg, char **out, struct
         fprintf(to, "%s%s = ", *value ? "" : "# ", k->name);
         if (*value)
             quote(value, to);
-        /* Cut from the left: a long path must not make the line too long to be read. */
-        where(cfg, k, origin, sizeof origin);
-        size_t n = strlen(origin), most = 120;
-        fprintf(to, "  # %s%s\n", n > most ? "..." : "", n > most ? origin + n - most : origin);
+        put_origin(where(cfg, k, origin, sizeof origin), to);
         free(value);
+        if (!strcmp(k->section, "sweep") && (!k[1].section || strcmp(k[1].section, "sweep")))
+            put_swept(cfg, to);
     }
     if (fclose(to) && !s)
         s = cld_fail(err, CLD_E_MEMORY, "", "no memory for the configuration's text");
@@ -299,6 +354,69 @@ enum cld_status cld_config_resume_diff(const struct cld_config *old, const struc
         if (k->change != CLD_KEY_FREE)
             s = diff_key(old, now, k, err);
     return s;
+}
+
+/* ---- points of a sweep ---- */
+
+enum cld_status cld_config_with(const struct cld_config *base, const char *const *names,
+                                const char *const *values, size_t n, struct cld_config *out,
+                                struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    memset(out, 0, sizeof *out);
+    for (const struct cld_config_key *k = cld_config_keys; k->section; k++)
+        cld_config_value_open(out, k);
+    if (!(out->path = cld_format("%s", base->path)))
+        return cld_fail(err, CLD_E_MEMORY, "", "no memory for a configuration");
+    for (const struct cld_config_key *k = cld_config_keys; k->section && !s; k++) {
+        char *text = value_text(base, k);
+        if (!text)
+            s = cld_fail(err, CLD_E_MEMORY, "", "no memory for %s.%s", k->section, k->name);
+        else if (*text)
+            s = cld_config_value_set(out, k, text, err);
+        out->origin[k - cld_config_keys] = base->origin[k - cld_config_keys];
+        free(text);
+    }
+    for (size_t i = 0; i < n && !s; i++) {
+        const struct cld_config_key *k = cld_config_key_named(names[i]);
+        if (!k)
+            return cld_fail(err, CLD_E_INTERNAL, "", "no key '%s'", names[i]);
+        if (!(s = cld_config_value_set(out, k, values[i], err)))
+            out->origin[k - cld_config_keys] = ORIGIN_SWEPT;
+    }
+    return s;
+}
+
+static bool counts(const struct cld_config_key *k)
+{
+    static const char *const without[][2] = {
+        {"log", NULL}, {"sweep", NULL}, {"run", "dir"}, {"bench", "what"}};
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+        if (!strcmp(k->section, without[i][0]) &&
+            (!without[i][1] || !strcmp(k->name, without[i][1])))
+            return false;
+    return true;
+}
+
+enum cld_status cld_config_given_text(const struct cld_config *cfg, char **out,
+                                      struct cld_error *err)
+{
+    size_t n_bytes;
+    const char *blank = "";
+    *out = NULL;
+    FILE *to = open_memstream(out, &n_bytes);
+    for (const struct cld_config_key *k = cld_config_keys; to && k->section; k++) {
+        if (!counts(k) || cfg->origin[k - cld_config_keys] == ORIGIN_DEFAULT)
+            continue;
+        fprintf(to, "%s%s.%s=", blank, k->section, k->name);
+        cld_config_value_print(cfg, k, to);
+        blank = " ";
+    }
+    if (to && !fclose(to))
+        return CLD_OK;
+    free(*out);
+    *out = NULL;
+    return cld_fail(err, CLD_E_MEMORY, "", "no memory for the configuration's text");
 }
 
 /* ---- several machines ---- */

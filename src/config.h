@@ -48,8 +48,11 @@ enum cld_bench_what {
     CLD_BENCH_ELEMENTWISE,
     CLD_BENCH_TARGET,
     CLD_BENCH_STEP,
-    CLD_BENCH_PIPELINE
+    CLD_BENCH_PIPELINE,
+    CLD_BENCH_TRANSFER,
+    CLD_BENCH_BUILD
 };
+enum { CLD_N_BENCH_WHAT = CLD_BENCH_BUILD + 1 };
 
 /* Lists are owned by the configuration. */
 struct cld_size_list {
@@ -76,7 +79,17 @@ struct cld_shape_list {
     struct cld_shape *v;
 };
 
-#define CLD_CONFIG_MAX_KEYS 112
+/* A line of [sweep]: a key and the text of all its values (cld_config_expand). */
+struct cld_swept_key {
+    char *name, *text;
+    int origin; /* as in struct cld_config */
+};
+struct cld_swept_list {
+    size_t n;
+    struct cld_swept_key *v;
+};
+
+#define CLD_CONFIG_MAX_KEYS 120
 
 struct cld_config {
     struct {
@@ -192,10 +205,21 @@ struct cld_config {
         bool target; /* pipelines have one */
         size_t repeats, warmup;
         double least_ms;
+        double limit_s; /* of the repeats of one thing; 0: none */
+        size_t transfer_kib;
+        bool roofline;
     } bench;
+    struct {
+        char *zip; /* "all", or groups of keys: "a.b,c.d | e.f,g.h"; NULL: none */
+        size_t max_points;
+        double limit_s; /* after which no point begins; 0: none */
+        char *x;        /* key along the x axis of a drawing; NULL: chosen */
+    } sweep;
+    struct cld_swept_list swept; /* the other lines of [sweep], in their order */
 
     char *path;                      /* of the file, as given */
-    int origin[CLD_CONFIG_MAX_KEYS]; /* by row of the table: 0 default, > 0 line, -1 --set */
+    /* By row of the table: 0 default, > 0 line, -1 --set, -2 a value of a sweep. */
+    int origin[CLD_CONFIG_MAX_KEYS];
 };
 
 /* Reads `path`, then applies sets[0..n_sets), each "section.key=value", the last one of a key wins.
@@ -232,6 +256,30 @@ enum cld_status cld_config_resume_diff(const struct cld_config *old, const struc
  * [memory], [log] and paths. *out is freed with free(). */
 enum cld_status cld_config_shared_text(const struct cld_config *cfg, char **out,
                                        struct cld_error *err);
+
+/* The values that a line of [sweep] gives to "section.key", each one valid for the key by itself.
+ * Values of a list stand between bars; others between commas, and numbers may be ranges: FROM..TO*F
+ * and FROM..TO+STEP. *out is freed with cld_config_values_free whatever the result was.
+ * CLD_E_USAGE. */
+enum cld_status cld_config_expand(const char *name, const char *text, struct cld_text_list *out,
+                                  struct cld_error *err);
+void cld_config_values_free(struct cld_text_list *values);
+
+/* A configuration of its own: `base` without its sweep, with the n keys names[] set to values[].
+ * Freed with cld_config_free whatever the result was. CLD_E_USAGE. */
+enum cld_status cld_config_with(const struct cld_config *base, const char *const *names,
+                                const char *const *values, size_t n, struct cld_config *out,
+                                struct cld_error *err);
+
+/* What was given and can change a measurement, "section.key=value" with blanks between: all but
+ * defaults, [log], [sweep], run.dir and bench.what. *out is freed with free(). */
+enum cld_status cld_config_given_text(const struct cld_config *cfg, char **out,
+                                      struct cld_error *err);
+
+/* The unit of "section.key"; "" if there is none. */
+const char *cld_config_unit(const char *name);
+/* What the configuration calls value i of an enum: "gemm" is 0 of "bench.what". */
+const char *cld_config_value_name(const char *name, int i);
 
 /* Where the value of "section.key" comes from: "default", "FILE:LINE" or "--set". Writes to `to`
  * and returns it; for messages of those who find a value wrong later. */

@@ -25,7 +25,7 @@ static unsigned needs_of(const struct cld_config *cfg, enum cld_config_use use)
 {
     unsigned needs = 1u << use;
     for (size_t i = 0; i < cfg->bench.what.n && use == CLD_CONFIG_BENCH; i++) {
-        if (cfg->bench.what.v[i] != CLD_BENCH_GEMM)
+        if (cfg->bench.what.v[i] != CLD_BENCH_GEMM && cfg->bench.what.v[i] != CLD_BENCH_TRANSFER)
             needs |= CLD_NEEDED_BENCH_MODEL;
         if (cfg->bench.what.v[i] == CLD_BENCH_STEP || cfg->bench.what.v[i] == CLD_BENCH_PIPELINE)
             needs |= CLD_NEEDED_BENCH_STEP;
@@ -189,11 +189,21 @@ static enum cld_status check_features(const struct cld_config *cfg, struct cld_e
     return CLD_OK;
 }
 
+static enum cld_status check_sweep(const struct cld_config *cfg, enum cld_config_use use,
+                                   struct cld_error *err)
+{
+    if (cfg->swept.n && use != CLD_CONFIG_BENCH)
+        return cld_fail(err, CLD_E_USAGE, "take [sweep] out, or call 'cldraft bench'",
+                        "%s: [sweep] gives several values to %s", cfg->path,
+                        cfg->swept.v[0].name);
+    return CLD_OK;
+}
+
 enum cld_status cld_config_check(const struct cld_config *cfg, enum cld_config_use use,
                                  struct cld_error *err)
 {
     enum cld_status s;
-    if ((s = check_needed(cfg, use, err)) || (s = check_data(cfg, use, err)) ||
+    if ((s = check_sweep(cfg, use, err)) || (s = check_needed(cfg, use, err)) || (s = check_data(cfg, use, err)) ||
         (s = check_taps(cfg, err)) || (s = check_layers(cfg, err)) || (s = check_heads(cfg, err)) ||
         (s = check_mask_token(cfg, err)) || (s = check_batch(cfg, err)) ||
         (s = check_schedule(cfg, err)) || (s = check_features(cfg, err)))

@@ -291,12 +291,14 @@ const struct cld_config_key cld_config_keys[] = {
     {REAL(generate, top_p), .default_text = "1", .min = 0, .max = 1, .above_min = true, FREE,
      .help = "It chooses among the likeliest tokens that together have this probability."},
 
-    {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = 7,
-     .names = NAMES{"gemm", "attention", "loss", "elementwise", "target", "step", "pipeline", NULL},
+    {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = CLD_N_BENCH_WHAT,
+     .names = NAMES{"gemm", "attention", "loss", "elementwise", "target", "step", "pipeline",
+                    "transfer", "build", NULL},
      FREE,
      .help = "What to measure: operations by themselves, the target's forward pass, whole training "
-             "steps of one worker, or steps of all workers of [devices] beside these. All but gemm "
-             "have the shapes of the configured models and micro-batch."},
+             "steps of one worker, steps of all workers of [devices] beside these, copies between "
+             "host and device and through the ring, or the time to build kernels. All but gemm and "
+             "transfer have the shapes of the configured models and micro-batch."},
     {SHAPES(bench, shapes), .default_text = "512x512x512,1024x1024x1024", .min = 1, .max = 1 << 20,
      .min_n = 1, .max_n = 32, FREE,
      .help = "MxNxK of the matrix products that gemm measures: C of M rows and N columns, sums over "
@@ -320,6 +322,26 @@ const struct cld_config_key cld_config_keys[] = {
     {REAL(bench, least_ms), .default_text = "20", .min = 0, .max = 60000, .unit = "ms", FREE,
      .help = "A measured run of an operation lasts so long at least: a quick one is enqueued "
              "several times in a row, and its time is divided."},
+    {REAL(bench, limit_s), .word = "none", .default_text = "none", .min = 0, .max = 1e6,
+     .above_min = true, .unit = "s", FREE,
+     .help = "No further repeat of one operation or step begins after so long; the record says how "
+             "many there were."},
+    {SIZE(bench, transfer_kib), .default_text = "65536", .min = 1, .max = 1 << 26, .unit = "KiB",
+     FREE, .help = "Size of the block that transfer copies."},
+    {BOOL(bench, roofline), .default_text = "yes", FREE,
+     .help = "Measure the device's rate of copying and its best rate of products first, and give "
+             "each result as a share of what these allow."},
+
+    {TEXT(sweep, zip), .word = "none", .default_text = "none", FREE,
+     .help = "Keys that move together, so that the n-th value of one goes with the n-th of the "
+             "others: KEY,KEY with bars between several such groups, or all. Other keys are crossed."},
+    {SIZE(sweep, max_points), .default_text = "1000", .min = 1, .max = 1000000, .unit = "points",
+     FREE, .help = "A sweep of more points is refused."},
+    {REAL(sweep, limit_s), .word = "none", .default_text = "none", .min = 0, .max = 1e9,
+     .above_min = true, .unit = "s", FREE,
+     .help = "No further point begins after so long. With --out the same command goes on later."},
+    {TEXT(sweep, x), .word = "auto", .default_text = "auto", FREE,
+     .help = "The swept key along the x axis of --plot. auto: the one with the most numbers."},
     {.section = NULL},
 };
 
@@ -347,6 +369,10 @@ const char *cld_config_section_help(const char *section)
         {"eval", "Evaluation on held-out rows."},
         {"generate", "Answers of the target that 'cldraft generate' makes."},
         {"bench", "What 'cldraft bench' measures."},
+        {"sweep", "Several points for 'cldraft bench': besides these keys, 'SECTION.KEY = VALUES' for any "
+                  "key of another section but [log]. VALUES are numbers or names with commas between, "
+                  "ranges such as 1024..8192*2 and 1..9+2, and with bars between where the value is a "
+                  "list itself: 1,3,4 | 0,2,5."},
     };
     for (size_t i = 0; i < sizeof help / sizeof help[0]; i++)
         if (!strcmp(help[i][0], section))

@@ -54,6 +54,9 @@ struct cld_config_key {
 extern const struct cld_config_key cld_config_keys[];
 extern const size_t cld_config_n_keys;
 
+/* The row of "section.key"; NULL: there is none. */
+const struct cld_config_key *cld_config_key_named(const char *name);
+
 /* What a section is about, for help; NULL for an unknown section. */
 const char *cld_config_section_help(const char *section);
 

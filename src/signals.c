@@ -2,10 +2,11 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t asked;
+static atomic_bool asked;
 
 static void *wait_for_signals(void *arg)
 {
@@ -14,7 +15,7 @@ static void *wait_for_signals(void *arg)
     for (int number; !sigwait(set, &number);) {
         if (asked)
             _exit(130);
-        asked = 1;
+        asked = true;
         if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
             continue; /* nobody reads it: the run stops all the same */
     }
@@ -41,7 +42,7 @@ enum cld_status cld_signals_install(struct cld_error *err)
 
 bool cld_signals_stop_asked(void)
 {
-    return asked != 0;
+    return asked;
 }
 
 enum cld_status cld_signals_check(struct cld_error *err)

@@ -1,5 +1,5 @@
-/* Benchmarks: what is measured, how often, and that every format can be read. Times are never
- * looked at beyond their order: least, median, most. */
+/* Benchmarks: what is measured, and how often. Times are never looked at beyond their order: least,
+ * median, most. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench.h"
+#include "bench_run.h"
 
 static const char device[] = "cpu:0/1";
 
@@ -35,6 +35,8 @@ static const char configuration[] = "[data]\n"
                                     "[bench]\n"
                                     "repeats = 3\n"
                                     "least_ms = 0\n"
+                                    "roofline = no\n"
+                                    "transfer_kib = 4\n"
                                     "shapes = 33x17x9\n";
 
 static void parse(const char *more, struct cld_config *cfg)
@@ -54,9 +56,9 @@ static char *run(const char *more, enum cld_bench_format format, enum cld_status
     char *text = NULL;
     size_t n = 0;
     FILE *to = open_memstream(&text, &n);
+    struct cld_bench_options options = {.device = device, .format = format, .to = to};
     parse(more, &cfg);
-    assert_int_equal(cld_config_check(&cfg, CLD_CONFIG_BENCH, err), CLD_OK);
-    enum cld_status s = cld_bench_run(&cfg, device, format, false, to, err);
+    enum cld_status s = cld_bench_run(&cfg, &options, err);
     if (s != want)
         fail_msg("status %d: %s", s, err->what);
     fclose(to);
@@ -83,15 +85,15 @@ static double number_at(const json_t *record, const char *key)
 /* What every record holds. */
 static void is_complete(const json_t *record, size_t repeats)
 {
-    static const char *const texts[] = {"version", "platform", "device",  "driver",
-                                        "what",    "name",     "storage", "variant"};
-    static const char *const rates[] = {"gflops", "gb_per_s", "context_tokens_per_s"};
+    static const char *const texts[] = {"version", "compiler", "platform", "device",  "driver",
+                                        "options", "what",     "name",     "storage", "variant"};
+    static const char *const rates[] = {"gflops", "tflops", "gb_per_s", "context_tokens_per_s"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         text_at(record, texts[i]);
     const json_t *shape = json_object_get(record, "shape");
-    assert_true(json_object_size(shape) >= 2);
+    assert_true(json_object_size(shape) >= 1);
+    assert_true(json_is_null(json_object_get(record, "error")));
     assert_int_equal(json_integer_value(json_object_get(record, "repeats")), repeats);
-    assert_int_equal(json_integer_value(json_object_get(record, "runs_per_repeat")), 1);
     double median = json_number_value(json_object_get(record, "median_ms"));
     assert_true(json_number_value(json_object_get(record, "min_ms")) <= median);
     assert_true(json_number_value(json_object_get(record, "max_ms")) >= median);
@@ -147,6 +149,48 @@ static void measures_operations(void **state)
     assert_int_equal(json_integer_value(window), 0);
     window = json_object_get(json_object_get(json_array_get(records, 5), "shape"), "window");
     assert_int_equal(json_integer_value(window), 9);
+    json_decref(records);
+}
+
+static void measures_transfers(void **state)
+{
+    (void)state;
+    static const char *const want[] = {"transfer|device copy",
+                                       "transfer|host to device",
+                                       "transfer|device to host",
+                                       "transfer|both ways",
+                                       "transfer|host to device, pageable",
+                                       "transfer|device to host, pageable",
+                                       "transfer|through the ring"};
+    json_t *records = run_json("what = transfer\n[devices]\nring_slots = 3\n"), *r;
+    size_t i;
+    are_these(records, want, sizeof want / sizeof *want);
+    json_array_foreach(records, i, r) {
+        is_complete(r, 3);
+        number_at(r, "gb_per_s");
+        assert_int_equal(
+            json_integer_value(json_object_get(json_object_get(r, "shape"), "bytes")), 4096);
+    }
+    r = json_object_get(json_array_get(records, 6), "shape");
+    assert_int_equal(json_integer_value(json_object_get(r, "slots")), 3);
+    json_decref(records);
+}
+
+/* Programs are built from source, then come from the binaries of an earlier start. */
+static void measures_builds(void **state)
+{
+    (void)state;
+    static const char *const want[] = {"build|nothing kept", "build|from kept binaries"};
+    json_t *records = run_json("what = build\ntarget = no\n");
+    are_these(records, want, 2);
+    const json_t *cold = json_object_get(json_array_get(records, 0), "shape");
+    const json_t *warm = json_object_get(json_array_get(records, 1), "shape");
+    json_int_t n_built = json_integer_value(json_object_get(cold, "built"));
+    is_complete(json_array_get(records, 0), 3);
+    assert_true(n_built > 3);
+    assert_int_equal(json_integer_value(json_object_get(cold, "from_cache")), 0);
+    assert_int_equal(json_integer_value(json_object_get(warm, "built")), 0);
+    assert_int_equal(json_integer_value(json_object_get(warm, "from_cache")), n_built);
     json_decref(records);
 }
 
@@ -240,119 +284,6 @@ static void lines_are_json(void **state)
     free(text);
 }
 
-/* Cuts a line of CSV in place into fields without their quotes; moves *at behind the line. */
-static size_t cut_csv(char **at, char *fields[32])
-{
-    size_t n = 0;
-    char *p = *at;
-    for (bool more = true; more && n < 32;) {
-        char *to = fields[n++] = p;
-        bool quoted = *p == '"';
-        p += quoted;
-        for (; quoted ? *p != '"' || p[1] == '"' : *p != ',' && *p != '\n'; p++) {
-            assert_int_not_equal(*p, 0);
-            p += quoted && *p == '"';
-            *to++ = *p;
-        }
-        p += quoted;
-        more = *p == ',';
-        assert_true(more || *p == '\n');
-        *to = 0;
-        p++;
-    }
-    *at = p;
-    return n;
-}
-
-static struct cld_bench_record example(void)
-{
-    struct cld_bench_record r = {.what = "gemm",
-                                 .name = "NT",
-                                 .storage = "fp32",
-                                 .variant = "12x32, \"wide\"",
-                                 .flop = 4e6,
-                                 .repeats = 5,
-                                 .runs = 7,
-                                 .median_ms = 2,
-                                 .min_ms = 1,
-                                 .max_ms = 4};
-    cld_bench_dim(&r, "m", 3);
-    cld_bench_dim(&r, "n", 4);
-    return r;
-}
-
-/* The example, written twice. */
-static char *write_example(enum cld_bench_format format)
-{
-    struct cld_error err = CLD_ERROR_INIT;
-    static struct cld_device_info d = {
-        .name = "a device", .platform = "a platform", .driver = "1.0, \"beta\""};
-    struct cld_bench_record r = example();
-    char *text = NULL;
-    size_t n = 0;
-    FILE *to = open_memstream(&text, &n);
-    struct cld_bench_sink sink = {.to = to, .format = format, .device = &d};
-    cld_bench_begin(&sink);
-    assert_int_equal(cld_bench_write(&sink, &r, &err), CLD_OK);
-    assert_int_equal(cld_bench_write(&sink, &r, &err), CLD_OK);
-    assert_int_equal(cld_bench_end(&sink, &err), CLD_OK);
-    fclose(to);
-    return text;
-}
-
-static const char *field(const char *name, char **names, char **values, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(names[i], name))
-            return values[i];
-    fail_msg("no column '%s'", name);
-    return NULL;
-}
-
-static void csv_can_be_read(void **state)
-{
-    (void)state;
-    char *text = write_example(CLD_BENCH_CSV), *at = text, *names[32], *values[32];
-    size_t n = cut_csv(&at, names);
-    assert_string_equal(names[0], "version");
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(cut_csv(&at, values), n);
-        assert_string_equal(field("version", names, values, n), CLD_VERSION);
-        assert_string_equal(field("driver", names, values, n), "1.0, \"beta\"");
-        assert_string_equal(field("shape", names, values, n), "m=3 n=4");
-        assert_string_equal(field("variant", names, values, n), "12x32, \"wide\"");
-        assert_string_equal(field("repeats", names, values, n), "5");
-        assert_string_equal(field("runs_per_repeat", names, values, n), "7");
-        assert_string_equal(field("spread", names, values, n), "1.5");
-        assert_string_equal(field("gflops", names, values, n), "2");
-        assert_string_equal(field("gb_per_s", names, values, n), "");
-    }
-    assert_int_equal(*at, 0);
-    free(text);
-}
-
-static void markdown_has_equal_columns(void **state)
-{
-    (void)state;
-    char *text = write_example(CLD_BENCH_MD), *rest = NULL;
-    size_t n_rows = 0, n_columns = 0;
-    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        size_t n = 0;
-        if (!n_rows && *line != '|') {
-            assert_non_null(strstr(line, "a device (a platform, driver 1.0"));
-            continue;
-        }
-        for (const char *p = line; *p; p++)
-            n += *p == '|';
-        if (!n_rows)
-            n_columns = n;
-        assert_int_equal(n, n_columns);
-        n_rows++;
-    }
-    assert_int_equal(n_rows, 4); /* head, rule, two records */
-    free(text);
-}
-
 static void json_ends_after_an_error(void **state)
 {
     (void)state;
@@ -364,21 +295,6 @@ static void json_ends_after_an_error(void **state)
     assert_non_null(strstr(err.what, "bench"));
     json_decref(records);
     free(text);
-}
-
-static void a_full_disk_is_an_error(void **state)
-{
-    (void)state;
-    struct cld_error err = CLD_ERROR_INIT;
-    struct cld_device_info d = {.name = "d", .platform = "p", .driver = "1"};
-    struct cld_bench_record r = example();
-    FILE *to = fopen("/dev/full", "w");
-    assert_non_null(to);
-    struct cld_bench_sink sink = {.to = to, .format = CLD_BENCH_CSV, .device = &d};
-    cld_bench_begin(&sink);
-    assert_int_equal(cld_bench_write(&sink, &r, &err), CLD_E_IO);
-    assert_int_equal(cld_bench_end(&sink, &err), CLD_E_IO);
-    fclose(to);
 }
 
 /* --- how often -------------------------------------------------------------------------------- */
@@ -396,6 +312,15 @@ static enum cld_status count(struct cld_queue *q, void *arg, struct cld_error *e
     return CLD_OK;
 }
 
+static enum cld_status count_record(void *arg, const struct cld_bench_record *r,
+                                    struct cld_error *err)
+{
+    (void)r;
+    (void)err;
+    ++*(size_t *)arg;
+    return CLD_OK;
+}
+
 static void repeats_are_honoured(void **state)
 {
     (void)state;
@@ -405,22 +330,20 @@ static void repeats_are_honoured(void **state)
     struct cld_queue *q = NULL;
     struct cld_queue_options options = {.name = "test"};
     struct cld_config cfg;
-    char *text = NULL;
-    size_t n = 0;
-    FILE *to = open_memstream(&text, &n);
+    size_t n_records = 0;
     assert_int_equal(cld_devices_open(&devices, &err), CLD_OK);
     assert_int_equal(cld_devices_pick(devices, device, &d, &err), CLD_OK);
     assert_int_equal(cld_queue_open(&d, &options, &q, &err), CLD_OK);
     parse("warmup = 4\n", &cfg);
-    struct cld_bench_sink sink = {.to = to, .format = CLD_BENCH_CSV, .device = &d};
+    struct cld_bench_sink sink = {.put = count_record, .arg = &n_records};
     struct cld_bench b = {.cfg = &cfg, .device = &d, .sink = &sink};
-    struct cld_bench_record r = example();
+    struct cld_bench_record r = {.what = "gemm", .name = "NT"};
     struct counter c = {0, 0};
     assert_int_equal(cld_bench_measure(&b, q, count, &c, &r, &err), CLD_OK);
     assert_int_equal(c.n, 4 + 1 + 3); /* warm-up, one look at its duration, repeats */
     assert_int_equal(r.repeats, 3);
     assert_int_equal(r.runs, 1);
-    assert_int_equal(sink.n_records, 1);
+    assert_int_equal(n_records, 1);
     /* Too quick for least_ms: several runs in a repeat. */
     cfg.bench.least_ms = 1;
     c = (struct counter){0, 0};
@@ -432,9 +355,12 @@ static void repeats_are_honoured(void **state)
     c = (struct counter){0, 6};
     assert_int_equal(cld_bench_measure(&b, q, count, &c, &r, &err), CLD_E_NUMERIC);
     assert_int_equal(c.n, 6);
-    assert_int_equal(sink.n_records, 2);
-    fclose(to);
-    free(text);
+    assert_int_equal(n_records, 2);
+    /* After its time no further repeat begins, but one there is. */
+    cfg.bench.limit_s = 1e-9;
+    c = (struct counter){0, 0};
+    assert_int_equal(cld_bench_measure(&b, q, count, &c, &r, &err), CLD_OK);
+    assert_int_equal(r.repeats, 1);
     cld_config_free(&cfg);
     cld_queue_close(q);
     cld_devices_close(devices);
@@ -471,7 +397,7 @@ static void needs(const char *text, const char *words)
 static void asks_for_what_it_measures(void **state)
 {
     (void)state;
-    needs("[bench]\nwhat = gemm\n", NULL);
+    needs("[bench]\nwhat = gemm,transfer\n", NULL);
     needs("[bench]\nwhat = gemm,attention\n", "data.max_length is needed");
     needs("[data]\nmax_length = 9\n[bench]\nwhat = loss\n", "target.dir is needed");
     needs("[data]\nmax_length = 9\n[target]\ndir = d\n[bench]\nwhat = elementwise\n",
@@ -486,11 +412,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measures_operations),       cmocka_unit_test(measures_products),
+        cmocka_unit_test(measures_transfers),
+        cmocka_unit_test(measures_builds),
         cmocka_unit_test(measures_steps),
         cmocka_unit_test(measures_pipelines),
         cmocka_unit_test(lines_are_json),
-        cmocka_unit_test(csv_can_be_read),           cmocka_unit_test(markdown_has_equal_columns),
-        cmocka_unit_test(json_ends_after_an_error),  cmocka_unit_test(a_full_disk_is_an_error),
+        cmocka_unit_test(json_ends_after_an_error),
         cmocka_unit_test(repeats_are_honoured),      cmocka_unit_test(the_median_is_the_middle),
         cmocka_unit_test(asks_for_what_it_measures),
     };

@@ -641,7 +641,7 @@ static void test_enum_order(void **state)
     VALUE(log.level, error, CLD_LOG_ERROR);
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_config cfg;
-    const char *sets[] = {"bench.what=gemm,attention,loss,elementwise,target,step",
+    const char *sets[] = {"bench.what=gemm,attention,loss,elementwise,target,step,pipeline,transfer,build",
                           "drafter.layer_types=full_attention,sliding_attention",
                           "bench.gemm=auto,portable,clblast", "bench.storage=fp32,bf16"};
     assert_int_equal(cld_config_load(path, sets, sizeof sets / sizeof *sets, &cfg, &err), CLD_OK);
@@ -656,6 +656,11 @@ static void test_enum_order(void **state)
     assert_int_equal(cfg.bench.what.v[CLD_BENCH_ELEMENTWISE], CLD_BENCH_ELEMENTWISE);
     assert_int_equal(cfg.bench.what.v[CLD_BENCH_TARGET], CLD_BENCH_TARGET);
     assert_int_equal(cfg.bench.what.v[CLD_BENCH_STEP], CLD_BENCH_STEP);
+    assert_int_equal(cfg.bench.what.v[CLD_BENCH_PIPELINE], CLD_BENCH_PIPELINE);
+    assert_int_equal(cfg.bench.what.v[CLD_BENCH_TRANSFER], CLD_BENCH_TRANSFER);
+    assert_int_equal(cfg.bench.what.v[CLD_BENCH_BUILD], CLD_BENCH_BUILD);
+    assert_int_equal(cfg.bench.what.n, CLD_N_BENCH_WHAT);
+    assert_string_equal(cld_config_value_name("bench.what", CLD_BENCH_BUILD), "build");
     assert_int_equal(cfg.drafter.layer_types.v[0], CLD_LAYER_FULL);
     assert_int_equal(cfg.drafter.layer_types.v[1], CLD_LAYER_SLIDING);
     cld_config_free(&cfg);

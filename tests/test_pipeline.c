@@ -6,6 +6,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -259,6 +260,8 @@ static enum cld_status interrupt_when_full(const char *worker, size_t number, st
         while (n_asked < 24 + 3)
             pthread_cond_wait(&seen_more, &seen_lock);
         kill(getpid(), SIGINT);
+        while (!cld_signals_stop_asked()) /* another thread takes the signal */
+            sched_yield();
     }
     pthread_mutex_unlock(&seen_lock);
     return CLD_OK;
