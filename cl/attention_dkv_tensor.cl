@@ -1,18 +1,22 @@
 /* attention_dkv_tensor.cl - d_k and d_v on NVIDIA's tensor cores. A work-group owns the keys of one
  * tile of one KV head and adds up, in a fixed order, what the query rows that see it contribute.
- * Arguments as in attention_dkv_cpu.cl, but for the last, which attention_dq_tensor.cl explains.
+ * Where there are few tiles, long lists are cut in n_splits: the work-groups of a tile leave their
+ * sums in `partial`, and the last of them, whichever it is, adds all up in the same order.
+ * Arguments as in attention_dkv_cpu.cl, but for the last, of which attention_dq_tensor.cl explains
+ * the stats.
  * Products are turned: keys are rows, query rows pass through local memory 32 at a time, while the
  * next 32 come. The work-group's keys lie in local memory, its values in registers. */
 #define BT 32
 #include "attention_tensor.clh"
 
 #define OWN_BYTES (ROWS * D * 2)
+#define SPLIT_MIN 32 /* a list of so many tiles is cut */
 #define HALVES    (ROWS / BT) /* of a piece's rows */
 
 /* A step of the work: BT query rows of a piece, from row `begin` on. */
 struct step {
     __global const int *next, *end; /* of the list of query tiles */
-    int entry;                      /* the query tile at work; < 0: none, all is done */
+    int entry, after; /* the query tile at work, and the one after it; < 0: none, all is done */
     uint part, begin;
 };
 
@@ -25,7 +29,8 @@ static inline void next_step(struct step *s, uint n_parts)
     if (++s->part < n_parts)
         return;
     s->part = 0;
-    s->entry = s->next < s->end ? *s->next++ : -1;
+    s->entry = s->after;
+    s->after = s->next < s->end ? *s->next++ : -1;
 }
 
 static inline struct piece piece_of(struct step s, uint kv_head, uint n_kv_heads, ulong group)
@@ -67,22 +72,78 @@ static inline void mask_weights(float s[BT / 8][4], __global const int *spans, s
         }
 }
 
+/* Sums of this work-item to and from partial sums [n_splits][2][D / 8][GROUP]. */
+static inline void leave_sums(float sums[D / 8][4], __global float4 *to)
+{
+#pragma unroll
+    for (uint i = 0; i < D / 8; i++)
+        to[i * GROUP + get_local_id(0)] =
+            (float4)(sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
+}
+
+static inline void add_sums(float sums[D / 8][4], __global const volatile float4 *from)
+{
+#pragma unroll
+    for (uint i = 0; i < D / 8; i++) {
+        float4 v = from[i * GROUP + get_local_id(0)];
+        sums[i][0] += v.x;
+        sums[i][1] += v.y;
+        sums[i][2] += v.z;
+        sums[i][3] += v.w;
+    }
+}
+
+#define PART (D / 8 * GROUP) /* float4 of a work-group's sums of one kind */
+
+/* Joins the sums of a tile's n_splits work-groups; true in the last one, which has them then.
+ * partial: the tile's. `last`: local memory that is free. */
+static inline bool join_sums(float k_sums[D / 8][4], float v_sums[D / 8][4], uint split,
+                             uint n_splits, __global float4 *partial, __global uint *counter,
+                             __local uint *last)
+{
+    leave_sums(k_sums, partial + 2 * split * PART);
+    leave_sums(v_sums, partial + (2 * split + 1) * PART);
+    global_fence();
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (get_local_id(0) == 0)
+        *last = atomic_inc(counter) + 1 == n_splits;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (!*last)
+        return false;
+    global_fence();
+    clear(k_sums);
+    clear(v_sums);
+    for (uint i = 0; i < n_splits; i++) {
+        add_sums(k_sums, partial + 2 * i * PART);
+        add_sums(v_sums, partial + (2 * i + 1) * PART);
+    }
+    return true;
+}
+
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dkv_tensor(
     __global const ushort *q, ulong q_at, ulong q_ld, __global const ushort *k, ulong k_at,
     ulong k_ld, __global const ushort *v, ulong v_at, ulong v_ld, __global const int *mask,
     ulong spans_at, ulong ptr_at, ulong list_at, __global int *visited, ulong visited_at, int n_q,
     int n_keys, ulong group, float scale, ulong n_pieces, __global const ushort *d_o, ulong d_o_at,
     ulong d_o_ld, __global ushort *d_k, ulong d_k_at, ulong d_k_ld, __global ushort *d_v,
-    ulong d_v_at, ulong d_v_ld, __global const float2 *stats)
+    ulong d_v_at, ulong d_v_ld, __global const float2 *stats,
+    __global uint *counters, ulong counters_at, __global float4 *partial, ulong partial_at,
+    ulong n_splits)
 {
     __local uchar tiles[OWN_BYTES + 4 * TILE_BYTES] __attribute__((aligned(1024)));
     uint keys_tile = local_address(tiles), own = own_row(), n_parts = n_parts_of(group);
-    uint n_tiles = ((uint)n_keys + KT - 1) / KT, n_kv_heads = (uint)(n_pieces / n_tiles);
+    uint n_tiles = ((uint)n_keys + KT - 1) / KT, n_columns = (uint)(n_pieces / n_tiles);
+    uint n_kv_heads = n_columns / (uint)n_splits;
     float c = scale * M_LOG2E_F;
     q += q_at;
     d_o += d_o_at;
     CLD_SHARE (p, n_pieces) {
-        uint tile = (uint)p / n_kv_heads, kv_head = (uint)p % n_kv_heads; /* early: long lists */
+        uint tile = (uint)p / n_columns, column = (uint)p % n_columns; /* early: long lists */
+        uint kv_head = column % n_kv_heads, split = column / n_kv_heads;
+        uint begin = mask[ptr_at + tile], n_listed = mask[ptr_at + tile + 1] - begin;
+        bool is_cut = n_splits > 1 && n_listed >= SPLIT_MIN;
+        if (!is_cut && split > 0)
+            continue;
         int k0 = (int)tile * KT, key = k0 + (int)own, n_visited = 0;
         bool real0 = key < n_keys, real1 = key + 8 < n_keys;
         __global const ushort *values = v + v_at + kv_head * D;
@@ -90,11 +151,12 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dkv_t
         uint4 rows[D / 16], weights[BT / 16];
         uint stage = keys_tile + OWN_BYTES, other = stage + 2 * TILE_BYTES;
         struct step now, next;
-        next.next = mask + list_at + mask[ptr_at + tile];
-        next.end = mask + list_at + mask[ptr_at + tile + 1];
-        next.part = n_parts - 1;
-        next.begin = ROWS - BT;
-        next_step(&next, n_parts);
+        next.next = mask + list_at + begin + (is_cut ? n_listed * split / (uint)n_splits : 0);
+        next.end = mask + list_at + begin +
+                   (is_cut ? n_listed * (split + 1) / (uint)n_splits : n_listed);
+        next.entry = next.next < next.end ? *next.next++ : -1;
+        next.after = next.next < next.end ? *next.next++ : -1;
+        next.part = next.begin = 0;
         barrier(CLK_LOCAL_MEM_FENCE); /* the tiles of the piece before are free */
         fetch_keys(keys_tile, KT, k + k_at + kv_head * D, k_ld, k0, n_keys);
         if (next.entry >= 0) {
@@ -112,19 +174,20 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dkv_t
             struct piece at = piece_of(now, kv_head, n_kv_heads, group);
             float4 st[BT / 8];
             __global const float2 *from = stats + (ulong)at.index * ROWS + now.begin;
+            WAIT_COPIES(0);
+            ready();
+            begin_both(s, keys_tile, stage, t, rows, stage + TILE_BYTES);
 #pragma unroll
             for (uint j = 0; j < BT / 8; j++)
                 st[j] = *(__global const float4 *)(from + 8 * j + lane_of() % 4 * 2);
             next_step(&next, n_parts);
-            WAIT_COPIES(0);
-            ready();
             if (next.entry >= 0) {
                 struct piece to_come = piece_of(next, kv_head, n_kv_heads, group);
                 fetch_rows(other, BT, q, q_ld, to_come, next.begin, n_q);
                 fetch_rows(other + TILE_BYTES, BT, d_o, d_o_ld, to_come, next.begin, n_q);
                 commit_copies();
             }
-            product_both(s, keys_tile, stage, t, rows, stage + TILE_BYTES);
+            first_product(s);
             weigh(s, c, st);
             if (!(now.entry & 1))
                 mask_weights(s, mask + spans_at, at, now.begin, n_q, key);
@@ -147,6 +210,16 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dkv_t
             n_visited += now.part == 0 && now.begin == 0;
         }
         WAIT_COPIES(0);
+        if (visited && kv_head == 0 && get_local_id(0) == 0)
+            atomic_add(visited + visited_at, n_visited);
+        if (is_cut) {
+            uint which = tile * n_kv_heads + kv_head;
+            barrier(CLK_LOCAL_MEM_FENCE); /* all tiles are used */
+            if (!join_sums(k_sums, v_sums, split, (uint)n_splits,
+                           partial + partial_at + (ulong)which * (uint)n_splits * 2 * PART,
+                           counters + counters_at + which, (__local uint *)tiles))
+                continue;
+        }
         if (real0) {
             store_sums(k_sums, 0, scale, d_k + d_k_at + (ulong)key * d_k_ld + kv_head * D);
             store_sums(v_sums, 0, 1.0f, d_v + d_v_at + (ulong)key * d_v_ld + kv_head * D);
@@ -155,7 +228,5 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dkv_t
             store_sums(k_sums, 1, scale, d_k + d_k_at + (ulong)(key + 8) * d_k_ld + kv_head * D);
             store_sums(v_sums, 1, 1.0f, d_v + d_v_at + (ulong)(key + 8) * d_v_ld + kv_head * D);
         }
-        if (visited && kv_head == 0 && get_local_id(0) == 0)
-            atomic_add(visited + visited_at, n_visited);
     }
 }

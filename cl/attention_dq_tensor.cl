@@ -9,7 +9,8 @@ static inline void deltas(const uint4 d_o[D / 16], uint o_tile, float *delta0, f
 {
     float s[BT / 8][4], v0 = 0.0f, v1 = 0.0f;
     uint warp = get_local_id(0) / 32, lane = lane_of(), e = lane / 4 % 2;
-    product_rows(s, d_o, o_tile);
+    begin_rows(s, d_o, o_tile);
+    finish_rows(s);
 #pragma unroll
     for (uint w = 0; w < GROUP / 32; w++)
         if (w == warp) {
@@ -33,7 +34,7 @@ static inline void weigh(float s[BT / 8][4], float c, const float lse[2])
 }
 
 /* stats[index of a piece][ROWS]: log-sum-exp in powers of two, and rowsum(d_o * o), of its rows;
- * zeros for those that do not exist. */
+ * zeros for those that do not exist. n_counters counters become zero, for the dK/dV pass. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_tensor(
     __global const ushort *q, ulong q_at, ulong q_ld, __global const ushort *k, ulong k_at,
     ulong k_ld, __global const ushort *v, ulong v_at, ulong v_ld, __global const ushort *o,
@@ -41,11 +42,15 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_te
     __global const int *mask, ulong spans_at, ulong ptr_at, ulong list_at, __global int *visited,
     ulong visited_at, int n_q, int n_keys, ulong group, float scale, ulong n_pieces,
     __global const ushort *d_o, ulong d_o_at, ulong d_o_ld, __global ushort *d_q, ulong d_q_at,
-    ulong d_q_ld, __global float2 *stats)
+    ulong d_q_ld, __global float2 *stats, __global uint *counters, ulong counters_at,
+    ulong n_counters)
 {
     __local uchar tiles[3 * TILE_BYTES] __attribute__((aligned(1024)));
     uint base = local_address(tiles), values_tile = base + 2 * TILE_BYTES, own = own_row();
     float c = scale * M_LOG2E_F;
+    for (ulong i = get_group_id(0) * GROUP + get_local_id(0); i < n_counters;
+         i += get_num_groups(0) * GROUP)
+        counters[counters_at + i] = 0;
     q += q_at;
     d_o += d_o_at;
     CLD_SHARE (p, n_pieces) {
@@ -58,7 +63,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_te
         float sums[D / 8][4], s[BT / 8][4], t[BT / 8][4], norm[2] = {0, 0}, delta[2];
         uint4 rows[D / 16], d_rows[D / 16], weights[BT / 16];
         uint keys_tile = base;
-        int n_visited = 0, entry = next < end ? *next++ : -1;
+        /* Of the list: what is at work and what comes after it. */
+        int n_visited = 0, entry = next < end ? *next++ : -1, after = next < end ? *next++ : -1;
         barrier(CLK_LOCAL_MEM_FENCE); /* the tiles of the piece before are free */
         fetch_rows(values_tile, ROWS, o + o_at, o_ld, at, 0, n_q);
         commit_copies();
@@ -87,19 +93,21 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_te
         commit_copies();
         clear(sums);
         while (entry >= 0) {
-            int k0 = entry / 2 * KT, after = next < end ? *next++ : -1;
+            int k0 = entry / 2 * KT;
             uint next_tile = 2 * base + TILE_BYTES - keys_tile;
             WAIT_COPIES(0);
             ready();
+            begin_both(s, rows, keys_tile, t, d_rows, values_tile);
             if (after >= 0)
                 fetch_keys(next_tile, KT, keys, k_ld, after / 2 * KT, n_keys);
             commit_copies();
-            product_both(s, rows, keys_tile, t, d_rows, values_tile);
+            int later = next < end ? *next++ : -1;
+            first_product(s);
             weigh(s, c, norm);
             if (!(entry & 1))
                 hide_keys(s, 0.0f, load_span(mask + spans_at, real0, row_of(at, own)),
                           load_span(mask + spans_at, real1, row_of(at, own + 8)), k0);
-            finish_product(t);
+            second_product(t);
             barrier(CLK_LOCAL_MEM_FENCE);
             if (after >= 0)
                 fetch_keys(values_tile, KT, values, v_ld, after / 2 * KT, n_keys);
@@ -115,6 +123,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_te
             accumulate(sums, weights, keys_tile);
             keys_tile = next_tile;
             entry = after;
+            after = later;
             n_visited++;
         }
         WAIT_COPIES(0);

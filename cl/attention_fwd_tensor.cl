@@ -71,7 +71,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_t
         float sums[D / 8][4], s[BT / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0;
         uint4 rows[D / 16], weights[BT / 16];
         uint slot = 0; /* of the tile's keys; values and the next keys follow */
-        int n_visited = 0, entry = next < end ? *next++ : -1;
+        /* Of the list: what is at work and what comes after it. */
+        int n_visited = 0, entry = next < end ? *next++ : -1, after = next < end ? *next++ : -1;
         barrier(CLK_LOCAL_MEM_FENCE); /* the ring of the piece before is free */
         if (entry >= 0)
             fetch_keys(base, KT, keys, k_ld, entry / 2 * KT, n_keys);
@@ -83,14 +84,16 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_t
                      q + (real1 ? place_of(at, own + 8, q_ld) : 0), real1);
         clear(sums);
         while (entry >= 0) {
-            int k0 = entry / 2 * KT, after = next < end ? *next++ : -1;
+            int k0 = entry / 2 * KT;
             uint slot1 = slot == 2 ? 0 : slot + 1, slot2 = slot == 0 ? 2 : slot - 1;
             WAIT_COPIES(1);
             ready();
+            begin_rows(s, rows, base + slot * TILE_BYTES);
             if (after >= 0)
                 fetch_keys(base + slot2 * TILE_BYTES, KT, keys, k_ld, after / 2 * KT, n_keys);
             commit_copies();
-            product_rows(s, rows, base + slot * TILE_BYTES);
+            int later = next < end ? *next++ : -1;
+            finish_rows(s);
             if (!(entry & 1))
                 hide_keys(s, -INFINITY, load_span(mask + spans_at, real0, row_of(at, own)),
                           load_span(mask + spans_at, real1, row_of(at, own + 8)), k0);
@@ -108,6 +111,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_t
             accumulate(sums, weights, base + slot1 * TILE_BYTES);
             slot = slot2;
             entry = after;
+            after = later;
             n_visited++;
         }
         WAIT_COPIES(0);

@@ -14,6 +14,13 @@
 #define DZ Z /* storage of the gradient */
 #endif
 
+/* Vectors that a work-item asks for at once. */
+#if CLD_CPU
+#define BATCH 1
+#else
+#define BATCH 4
+#endif
+
 /* gradient: may be logits; null: none */
 __kernel void cross_entropy(__global const CLD_ELEM(Z) *logits, ulong z_at, ulong z_ld,
                             __global CLD_ELEM(DZ) *gradient, ulong g_at, ulong g_ld,
@@ -31,18 +38,33 @@ __kernel void cross_entropy(__global const CLD_ELEM(Z) *logits, ulong z_at, ulon
         float top = -FLT_MAX;
         floatw sums = 0.0f, lost = 0.0f; /* what rounding took from the sums (Kahan 1965) */
         ulong found = n_cols; /* first column of the vector with my maximum */
-        EACH_WIDE(j, n_cols) {
-            floatw v = LOADW_OR(Z, z, j, n_cols - j, -INFINITY);
-            float m = maxw(v);
+        for (ulong j = LANE * WIDE; j < n_cols; j += BATCH * LANES * WIDE) {
+            floatw v[BATCH];
+            float m = -INFINITY;
+            ulong at = j;
+#pragma unroll
+            for (uint i = 0; i < BATCH; i++) {
+                const ulong column = j + i * LANES * WIDE;
+                v[i] = LOADW_OR(Z, z, column, (long)(n_cols - column), -INFINITY);
+            }
+#pragma unroll
+            for (uint i = 0; i < BATCH; i++)
+                if (maxw(v[i]) > m) {
+                    m = maxw(v[i]);
+                    at = j + i * LANES * WIDE;
+                }
             if (m > top) {
                 sums *= exp(top - m);
                 lost *= exp(top - m);
                 top = m;
-                found = j;
+                found = at;
             }
-            floatw add = exp(v - top) - lost, now = sums + add;
-            lost = (now - sums) - add;
-            sums = now;
+#pragma unroll
+            for (uint i = 0; i < BATCH; i++) {
+                floatw add = exp(v[i] - top) - lost, now = sums + add;
+                lost = (now - sums) - add;
+                sums = now;
+            }
         }
         while (found < n_cols && CLD_LOAD(Z, z, found) != top)
             found++;

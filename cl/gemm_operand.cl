@@ -1,6 +1,7 @@
 /* gemm_operand.cl - operands of a product in the forms that tensor cores take: bf16, rounded to
  * nearest even, in units of 16 bytes. X is f32 or bf16 with any offset and ld. */
 #include "common.clh"
+#include "turned_block.clh"
 
 #ifndef TX
 #define TX f32 /* storage of X */
@@ -8,8 +9,6 @@
 #ifndef X_ALIGNED
 #define X_ALIGNED 0 /* 1: offset and ld of X are multiples of 8 elements */
 #endif
-
-#define GROUP 256
 
 /* bf16 of eight elements at an aligned address, and of one; what is bf16 already is not rounded
  * again. */
@@ -44,25 +43,14 @@ gemm_rows(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong 
     }
 }
 
-/* Y [n_columns, y_ld] = X [n_rows, n_columns] turned, y_ld being n_rows rounded up to 8, zeros
- * behind n_rows. A piece of work is a block of ROWS by COLUMNS through local memory, read in runs
- * of 128 bytes and written in runs of 256. A whole block is read without a condition, all of it
- * before the first use. An item reads a unit of 8 columns in two neighbouring rows, so that it
- * stores pairs of 32 bits. Units of 8 rows are swizzled there so that neither side meets bank
- * conflicts. The host keeps pieces below 2^32. */
-#define ROWS    128 /* as in gemm_tensor.c */
-#define COLUMNS 64
-#define PASSES  (ROWS * COLUMNS / 16 / GROUP)
-
-/* Where 8 rows from `row` on of a column lie in the block, in elements. */
-#define UNIT_AT(column, row) ((column) * ROWS + (((row) / 8) ^ ((column) / 8 % 8)) * 8)
-
+/* Y [n_columns, y_ld] = X [n_rows, n_columns] turned, with zeros behind n_rows up to a multiple of
+ * 8. A piece of work is a block (turned_block.clh). A whole one is read without a
+ * condition, all of it before the first use. The host keeps pieces below 2^32. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 gemm_turned(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong x_at, ulong x_ld,
             __global ushort *y, ulong y_at, ulong y_ld)
 {
     __local ushort block[ROWS * COLUMNS] __attribute__((aligned(16)));
-    const uint id = get_local_id(0);
     const uint across = (uint)((n_columns + COLUMNS - 1) / COLUMNS);
     x += x_at;
     y += y_at;
@@ -74,36 +62,26 @@ gemm_turned(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulon
             ushort8 even[PASSES], odd[PASSES];
 #pragma unroll
             for (uint i = 0; i < PASSES; i++) {
-                const uint row = (id / 8 + GROUP / 8 * i) * 2, column = id % 8 * 8;
-                __global const CLD_ELEM(TX) *from = x + (row0 + row) * x_ld + column0 + column;
+                __global const CLD_ELEM(TX) *from =
+                    x + (row0 + UNIT_ROW(i)) * x_ld + column0 + UNIT_COLUMN;
                 even[i] = CLD_CAT(UNIT_, TX)(from);
                 odd[i] = CLD_CAT(UNIT_, TX)(from + x_ld);
             }
             barrier(CLK_LOCAL_MEM_FENCE); /* the block before has been read */
 #pragma unroll
-            for (uint i = 0; i < PASSES; i++) {
-                const uint row = (id / 8 + GROUP / 8 * i) * 2, column = id % 8 * 8;
-                __local ushort *to = block + UNIT_AT(column, row) + row % 8;
-#define PAIR(k) *(__local ushort2 *)(to + k * ROWS) = (ushort2)(even[i].s##k, odd[i].s##k)
-                PAIR(0), PAIR(1), PAIR(2), PAIR(3), PAIR(4), PAIR(5), PAIR(6), PAIR(7);
-            }
+            for (uint i = 0; i < PASSES; i++)
+                put_rows(block, UNIT_ROW(i), UNIT_COLUMN, even[i], odd[i]);
         } else {
             barrier(CLK_LOCAL_MEM_FENCE);
-            for (uint i = id; i < ROWS * COLUMNS; i += GROUP) {
+            for (uint i = get_local_id(0); i < ROWS * COLUMNS; i += GROUP) {
                 const uint row = i / COLUMNS, column = i % COLUMNS;
-                block[UNIT_AT(column, row) + row % 8] =
-                    row0 + row < n_rows && column0 + column < n_columns
-                        ? CLD_CAT(ONE_, TX)(x + (row0 + row) * x_ld + column0 + column)
-                        : 0;
+                put_one(block, row, column,
+                        row0 + row < n_rows && column0 + column < n_columns
+                            ? CLD_CAT(ONE_, TX)(x + (row0 + row) * x_ld + column0 + column)
+                            : 0);
             }
         }
         barrier(CLK_LOCAL_MEM_FENCE);
-#pragma unroll
-        for (uint i = 0; i < 2 * PASSES; i++) {
-            const uint at = id + GROUP * i, column = at / (ROWS / 8), row = at % (ROWS / 8) * 8;
-            if (column0 + column < n_columns && row0 + row < y_ld)
-                *(__global uint4 *)(y + (column0 + column) * y_ld + row0 + row) =
-                    *(__local const uint4 *)(block + UNIT_AT(column, row));
-        }
+        write_block(block, y, y_ld, row0, column0, (n_rows + 7) / 8 * 8, n_columns);
     }
 }

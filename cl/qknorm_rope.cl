@@ -94,9 +94,12 @@ static inline void head_sums(float v[NI], __local float *s)
 #define HALF_B(i) (HEAD(i) * (2ul * n_half) + n_half)
 
 /* The host keeps positions inside the table; a wrong one must not read outside. */
-#define ANGLES(r)                                                                                 \
-    (table + table_at +                                                                           \
-     min((ulong)max(positions[positions_at + (r)], 0), n_positions - 1) * table_ld)
+#define ANGLES(position)                                                                          \
+    (table + table_at + min((ulong)max((position), 0), n_positions - 1) * table_ld)
+
+/* Position of the row of a piece; of the last row behind the last piece. */
+#define POSITION(piece)                                                                           \
+    positions[positions_at + min((uint)(piece) / n_blocks, (uint)n_rows - 1)]
 
 __kernel void qknorm_rope_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulong x_ld,
                                   __global const CLD_ELEM(W) *w, ulong w_at,
@@ -111,10 +114,12 @@ __kernel void qknorm_rope_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulo
     const uint lane = (uint)LANE % LPH, slot = (uint)LANE / LPH;
     const uint n_blocks = (n_heads + BLOCK - 1) / BLOCK;
     w += w_at;
+    int position = POSITION(CLD_FIRST(n_rows * n_blocks));
     CLD_SHARE(piece, n_rows * n_blocks) {
         const ulong r = (uint)piece / n_blocks;
         const uint head0 = ((uint)piece - (uint)r * n_blocks) * BLOCK;
-        __global const float *cosines = ANGLES(r);
+        __global const float *cosines = ANGLES(position);
+        position = POSITION(CLD_NEXT(piece)); /* early, so that angles need not wait for it */
         floatw a[NI][MAX_NV], b[NI][MAX_NV], c[MAX_NV], d[MAX_NV];
 #pragma unroll
         for (uint i = 0; i < NI; i++) {
@@ -187,7 +192,7 @@ __kernel void qknorm_rope_backward(__global const CLD_ELEM(X) *x, ulong x_at, ul
         for (ulong piece = p * n_pieces / n_parts; piece < end; piece++) {
             const ulong r = (uint)piece / n_blocks;
             const uint head0 = ((uint)piece - (uint)r * n_blocks) * BLOCK;
-            __global const float *cosines = ANGLES(r);
+            __global const float *cosines = ANGLES(positions[positions_at + r]);
             __global const CLD_ELEM(DY) *dyr = dy + dy_at + r * dy_ld;
             __global const CLD_ELEM(X) *xr = x + x_at + r * x_ld;
             /* Gradients of the halves before the rotation, and x's halves. */

@@ -7,6 +7,8 @@
 #include "common.clh"
 #include "wide.clh"
 
+/* On a GPU the next row of a group is under way while it adds up this one's. */
+
 #ifndef X
 #define X f32 /* storage of x */
 #endif
@@ -35,11 +37,15 @@ __kernel void rmsnorm_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulong x
     w += w_at;
     ROW(W, hw);
     READ_ROW(W, hw, w, n_cols);
+    ROW(X, next_x);
+    READ_ROW(X, next_x, x + x_at + min(CLD_FIRST(n_rows), n_rows - 1) * x_ld, n_cols);
     CLD_SHARE(r, n_rows) {
         __global const CLD_ELEM(X) *xr = x + x_at + r * x_ld;
         __global CLD_ELEM(Y) *yr = y + y_at + r * y_ld;
         ROW(X, hx);
-        READ_ROW(X, hx, xr, n_cols);
+        TAKE_ROW(hx, next_x);
+        if (CLD_NEXT(r) < n_rows)
+            READ_ROW(X, next_x, x + x_at + CLD_NEXT(r) * x_ld, n_cols);
         floatw squares = 0.0f;
         EACH_HELD(v, j, n_cols) {
             floatw t = HELD(X, hx, xr, v, j, n_cols);
@@ -55,7 +61,6 @@ __kernel void rmsnorm_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulong x
     }
 }
 
-/* On a GPU the next row is under way while the group adds up this one's. */
 #define READ_ROWS(r)                                                                              \
     {                                                                                             \
         READ_ROW(X, next_x, x + x_at + (r) * x_ld, n_cols);                                       \

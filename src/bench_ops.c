@@ -283,7 +283,15 @@ static enum cld_status measure_loss(const struct cld_bench *b, struct cld_queue 
     t.l.weights = cld_bench_operand(&c, CLD_F32, 1, n, "weights");
     t.l.loss = cld_bench_operand(&c, CLD_F32, 1, n, "cross-entropy");
     t.l.hit = cld_bench_operand(&c, CLD_I32, 1, n, "hits");
-    t.l.d_logits = storage == CLD_F32 ? t.l.logits : cld_bench_operand(&c, storage, chunk, v, "d logits");
+    if (t.l.head_turned) {
+        struct cld_tensor *turned =
+            cld_bench_operand(&c, CLD_BF16, v, cld_round_up(chunk, 8), "d logits, turned");
+        turned->n_cols = chunk;
+        t.l.d_logits = turned;
+    } else {
+        t.l.d_logits = storage == CLD_F32 ? t.l.logits
+                                          : cld_bench_operand(&c, storage, chunk, v, "d logits");
+    }
     t.l.dz = cld_bench_operand(&c, storage, n, h, "dz");
     t.scratch = cld_bench_buffer(&c, cld_head_loss_scratch_bytes(q, &t.l), "scratch");
     /* Logits need not be in memory at all; here a chunk of them is. */

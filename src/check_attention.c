@@ -334,6 +334,10 @@ static const struct geometry narrow[] = {
 static const size_t odd[] = {9, 10, 16, 18, 19};
 static const struct shape timed_shape = {DRAFT, 256, 1, 16, 16, 0, false, 0};
 
+/* Key tiles that so many query tiles see that their lists may be cut. */
+static const struct shape long_lists = {DRAFT, 72, 1, 40, 16, 0, false, 0};
+static const struct geometry long_lists_geometry = {4, 1, 64};
+
 static enum cld_status check_geometry(struct cld_check *c, const struct geometry *geo, bool all,
                                       enum cld_attention_backend backend, enum cld_dtype grads,
                                       struct cld_error *err)
@@ -357,9 +361,12 @@ static enum cld_status check_backend(struct cld_check *c, enum cld_attention_bac
         return CLD_OK;
     for (size_t i = 0; i < n_geometries && !s; i++)
         s = check_geometry(c, &geometries[i], i == 0, b, CLD_F32, err);
-    if (b == CLD_ATTENTION_SPARSE && c->storage == CLD_BF16)
+    if (b == CLD_ATTENTION_SPARSE && c->storage == CLD_BF16) {
         for (size_t i = 0; i < sizeof narrow / sizeof *narrow && !s; i++)
             s = check_geometry(c, &narrow[i], i < 2, b, CLD_BF16, err);
+        if (!s)
+            s = check_case(c, &long_lists, &long_lists_geometry, b, CLD_BF16, 1, err);
+    }
     /* scores of 100 and of 1000: softmax close to one-hot */
     if (s || (s = check_case(c, &shapes[15], geo, b, CLD_F32, 10, err)) ||
         (s = check_case(c, &shapes[10], geo, b, CLD_F32, 30, err)) ||

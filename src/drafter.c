@@ -63,6 +63,15 @@ static struct cld_param *add_param(struct cld_drafter *d, const char *name, size
     return p;
 }
 
+/* The same, to lie right behind the one before it: see struct cld_joint. */
+static struct cld_param *add_joined(struct cld_drafter *d, const char *name, size_t layer,
+                                    size_t n_rows, size_t n_cols)
+{
+    struct cld_param *p = add_param(d, name, layer, n_rows, n_cols);
+    p->joined = true;
+    return p;
+}
+
 static void list_params(struct cld_drafter *d)
 {
     const struct cld_drafter_config *c = &d->config;
@@ -74,20 +83,20 @@ static void list_params(struct cld_drafter *d)
         struct cld_drafter_layer *l = &d->layers[i];
         l->ln1 = add_param(d, "input_layernorm", i, 1, c->hidden);
         l->wq = add_param(d, "self_attn.q_proj", i, q, c->hidden);
-        l->wk = add_param(d, "self_attn.k_proj", i, kv, c->hidden);
-        l->wv = add_param(d, "self_attn.v_proj", i, kv, c->hidden);
+        l->wk = add_joined(d, "self_attn.k_proj", i, kv, c->hidden);
+        l->wv = add_joined(d, "self_attn.v_proj", i, kv, c->hidden);
         l->wo = add_param(d, "self_attn.o_proj", i, c->hidden, q);
         l->qn = add_param(d, "self_attn.q_norm", i, 1, c->head_dim);
         l->kn = add_param(d, "self_attn.k_norm", i, 1, c->head_dim);
         l->ln2 = add_param(d, "post_attention_layernorm", i, 1, c->hidden);
         l->wg = add_param(d, "mlp.gate_proj", i, c->intermediate, c->hidden);
-        l->wu = add_param(d, "mlp.up_proj", i, c->intermediate, c->hidden);
+        l->wu = add_joined(d, "mlp.up_proj", i, c->intermediate, c->hidden);
         l->wd = add_param(d, "mlp.down_proj", i, c->hidden, c->intermediate);
     }
 }
 
-/* Places parameters in the arenas: matrices, then vectors, each aligned so that kernels may load
- * whole vectors. The gaps stay zero. */
+/* Places parameters in the arenas: matrices, then vectors, each that is not joined to another
+ * aligned so that kernels may load whole vectors. The gaps stay zero. */
 static void place_params(struct cld_drafter *d)
 {
     const size_t align = shard_grain;
@@ -96,9 +105,10 @@ static void place_params(struct cld_drafter *d)
             struct cld_param *p = &d->params[i];
             if (p->is_vector != vectors)
                 continue;
-            p->at = d->n_elems;
-            d->n_elems = cld_round_up(cld_add(d->n_elems, cld_mul(p->n_rows, p->n_cols)), align);
+            p->at = p->joined ? d->n_elems : cld_round_up(d->n_elems, align);
+            d->n_elems = cld_add(p->at, cld_mul(p->n_rows, p->n_cols));
         }
+        d->n_elems = cld_round_up(d->n_elems, align);
         if (!vectors)
             d->n_decay = d->n_elems;
     }
@@ -109,6 +119,17 @@ size_t cld_drafter_shard(const struct cld_drafter *d, size_t i, size_t n_shards,
     size_t n = cld_round_up(cld_div_up(d->n_elems, n_shards), shard_grain);
     *first = cld_min(cld_mul(i, n), d->n_elems);
     return cld_min(n, d->n_elems - *first);
+}
+
+/* `first` and those that are joined to it, of n_rows together. */
+static void plan_joint(struct cld_drafter *d, struct cld_joint *j, const struct cld_param *first,
+                       size_t n_rows, struct cld_plan *plan)
+{
+    cld_plan_part(plan, &j->weight, &d->weights, first->at, n_rows, first->n_cols,
+                  "%s and next", first->name);
+    if (d->options.train)
+        cld_plan_part(plan, &j->grad, &d->grads, first->at, n_rows, first->n_cols,
+                      "grad %s and next", first->name);
 }
 
 static void plan_params(struct cld_drafter *d, struct cld_plan *plan)
@@ -140,9 +161,24 @@ static void plan_params(struct cld_drafter *d, struct cld_plan *plan)
             cld_plan_part(plan, &p->grad, &d->grads, p->at, p->n_rows, p->n_cols, "grad %s",
                           p->name);
     }
+    for (size_t i = 0; i < d->config.n_layers; i++) {
+        struct cld_drafter_layer *l = &d->layers[i];
+        size_t kv = l->wk->n_rows + l->wv->n_rows;
+        plan_joint(d, &l->qkv, l->wq, l->wq->n_rows + kv, plan);
+        plan_joint(d, &l->kv, l->wk, kv, plan);
+        plan_joint(d, &l->gu, l->wg, l->wg->n_rows + l->wu->n_rows, plan);
+    }
 }
 
 /* --- tensors ---------------------------------------------------------------------------------- */
+
+/* Columns [first, first + n) of a tensor that is planned. */
+static void plan_columns(struct cld_plan *plan, struct cld_tensor *t,
+                         const struct cld_tensor *whole, size_t first, size_t n, const char *name)
+{
+    cld_plan_part(plan, t, whole, first, whole->n_rows, n, "%s", name);
+    t->ld = whole->ld;
+}
 
 /* Rows of keys: context tokens, of this pass and kept ones, and draft rows. */
 static size_t seen_room(const struct cld_drafter *d)
@@ -170,8 +206,7 @@ static void plan_layer(struct cld_drafter *d, size_t i, size_t n_ctx, size_t n_d
         size_t n_tensors = (size_t)(&l->act - &l->rstd1) + 1;
         for (size_t k = 0; k < n_tensors; k++) {
             struct cld_tensor *shared = &first->rstd1 + k;
-            cld_plan_part(plan, &l->rstd1 + k, shared, 0, shared->n_rows, shared->n_cols, "%s",
-                          shared->name);
+            plan_columns(plan, &l->rstd1 + k, shared, 0, shared->n_cols, shared->name);
         }
         if (d->limits.n_kept) {
             cld_plan_tensor(plan, &l->k, s, n_seen, kv, seen, "layer %zu k", i);
@@ -193,12 +228,31 @@ static void plan_layer(struct cld_drafter *d, size_t i, size_t n_ctx, size_t n_d
     cld_plan_tensor(plan, &l->x_mid, s, n_draft, c->hidden, kept, "layer %zu x mid", i);
     cld_plan_tensor(plan, &l->rstd2, CLD_F32, 1, n_draft, kept, "layer %zu rstd2", i);
     cld_plan_tensor(plan, &l->y2, s, n_draft, c->hidden, kept, "layer %zu norm2", i);
-    cld_plan_tensor(plan, &l->gate, s, n_draft, c->intermediate, kept, "layer %zu gate", i);
-    cld_plan_tensor(plan, &l->up, s, n_draft, c->intermediate, kept, "layer %zu up", i);
+    cld_plan_tensor(plan, &l->gate_up, s, n_draft, cld_mul(2, c->intermediate), kept,
+                    "layer %zu gate and up", i);
+    plan_columns(plan, &l->gate, &l->gate_up, 0, c->intermediate, "gate");
+    plan_columns(plan, &l->up, &l->gate_up, c->intermediate, c->intermediate, "up");
     cld_plan_tensor(plan, &l->act, s, n_draft, c->intermediate, kept, "layer %zu mlp", i);
 }
 
-/* The gradient of the context is a sum over all layers and no operand of a product: it stays F32. */
+/* Whether the product that makes dy of the gradients of gate and up would turn them first, and
+ * SwiGLU's kernel can do so. */
+static bool products_turn(const struct cld_drafter *d)
+{
+    const struct cld_tensor *gate_up = &d->layers[0].gate_up;
+    struct cld_gemm g = {.kind = CLD_GEMM_NN,
+                         .backend = d->gemm,
+                         .a = gate_up,
+                         .b = &d->layers[0].gu.weight,
+                         .c = &d->layers[0].y2};
+    return gate_up->type == CLD_BF16 && d->config.intermediate % 8 == 0 &&
+           cld_gemm_turns_a(d->q, &g);
+}
+
+/* The gradient of the context is a sum over all layers and no operand of a product: it stays
+ * F32. Those of attention take the place of the MLP's, which is done before; more of them take
+ * the places of activations whose last reader is the product for a weight's gradient: see
+ * backward_mlp. */
 static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
                            struct cld_plan *plan)
 {
@@ -207,12 +261,24 @@ static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
     const enum cld_dtype s = d->options.storage;
     const enum cld_purpose t = CLD_FOR_TEMPORARY;
     cld_plan_tensor(plan, &d->dx, s, n_draft, c->hidden, t, "dx");
-    cld_plan_tensor(plan, &d->dy, s, n_draft, c->hidden, t, "dy");
-    cld_plan_tensor(plan, &d->d_act, s, n_draft, c->intermediate, t, "d mlp");
-    cld_plan_tensor(plan, &d->d_o, s, n_draft, q, t, "d attention");
-    cld_plan_tensor(plan, &d->d_q, s, n_draft, q, t, "d q");
-    cld_plan_tensor(plan, &d->d_k, s, keys, kv, t, "d k");
-    cld_plan_tensor(plan, &d->d_v, s, keys, kv, t, "d v");
+    struct cld_tensor *mlp = &d->d_mlp_turned, *qkv = &d->d_qkv;
+    size_t n_qkv = cld_add(q, cld_mul(2, kv)), n_elems = cld_mul(keys, n_qkv);
+    if (products_turn(d)) {
+        cld_plan_tensor(plan, mlp, s, cld_mul(2, c->intermediate), cld_round_up(n_draft, 8), t,
+                        "d mlp, turned");
+        mlp->n_cols = n_draft;
+    }
+    if (cld_mul(mlp->n_rows, mlp->ld) >= cld_add(n_elems, cld_mul(n_draft, q))) {
+        cld_plan_part(plan, qkv, mlp, 0, keys, n_qkv, "d q, k and v");
+        cld_plan_part(plan, &d->d_o, mlp, n_elems, n_draft, q, "d attention");
+    } else {
+        cld_plan_tensor(plan, qkv, s, keys, n_qkv, t, "d q, k and v");
+        cld_plan_tensor(plan, &d->d_o, s, n_draft, q, t, "d attention");
+    }
+    plan_columns(plan, &d->d_q, qkv, 0, q, "d q");
+    plan_columns(plan, &d->d_k, qkv, q, kv, "d k");
+    plan_columns(plan, &d->d_v, qkv, q + kv, kv, "d v");
+    plan_columns(plan, &d->d_kv, qkv, q, cld_mul(2, kv), "d k and v");
     cld_plan_tensor(plan, &d->d_ctx, CLD_F32, n_ctx, c->hidden, t, "d context");
     cld_plan_tensor(plan, &d->d_fc, s, n_ctx, c->hidden, t, "d fc");
 }
@@ -237,8 +303,25 @@ static void plan_soft_targets(struct cld_drafter *d, size_t n_draft, size_t chun
                     "sums of logits of a chunk");
 }
 
+/* A tensor of the loss. With recompute the layers' tensors hold nothing while it is at work, but
+ * for their inputs: then it lies in one of those, where it fits. */
+static void plan_of_loss(const struct cld_drafter *d, struct cld_tensor *t,
+                         const struct cld_tensor *place, enum cld_dtype type, size_t n_rows,
+                         size_t n_cols, struct cld_plan *plan, const char *name)
+{
+    size_t n_bytes = cld_mul3(n_rows, n_cols, cld_dtype_bytes(type));
+    if (d->options.recompute && n_bytes <= cld_tensor_bytes(place)) {
+        cld_plan_part(plan, t, place, 0, n_rows, n_cols, "%s", name);
+        t->type = type;
+    } else {
+        cld_plan_tensor(plan, t, type, n_rows, n_cols, CLD_FOR_LOSS, "%s", name);
+    }
+}
+
 static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *plan)
 {
+    const struct cld_drafter_layer *layer = &d->layers[0];
+    const enum cld_dtype s = d->options.storage;
     const struct cld_drafter_config *c = &d->config;
     size_t chunk = cld_min(cld_mul(d->limits.loss_chunk, c->block_size), n_draft);
     const enum cld_purpose l = CLD_FOR_LOSS;
@@ -248,11 +331,13 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
     cld_plan_tensor(plan, &d->weights_row, CLD_F32, 1, n_draft, l, "loss weights");
     cld_plan_tensor(plan, &d->ce, CLD_F32, 1, n_draft, l, "cross-entropy");
     cld_plan_tensor(plan, &d->hit, CLD_I32, 1, n_draft, l, "hits");
-    cld_plan_tensor(plan, &d->zs, d->options.storage, n_draft, c->hidden, l, "supervised z");
-    cld_plan_tensor(plan, &d->logits, CLD_F32, chunk, c->vocab, l, "logits of a chunk");
+    plan_of_loss(d, &d->zs, &layer->q_raw, s, n_draft, c->hidden, plan, "supervised z");
+    plan_of_loss(d, &d->logits, &layer->gate_up, CLD_F32, chunk, c->vocab, plan,
+                 "logits of a chunk");
     const struct cld_head_loss loss = {
         .gemm = d->gemm, .z = &d->zs, .head = d->head, .logits = &d->logits};
-    if (cld_head_loss_turns(d->q, &loss)) {
+    /* Soft targets write the gradient of the logits plain, and then nothing is turned. */
+    if (!d->options.objective.soft && cld_head_loss_turns(d->q, &loss)) {
         /* Rows of the turned head begin at multiples of 16 bytes. */
         cld_plan_tensor(plan, &d->head_turned, CLD_BF16, c->hidden, cld_round_up(c->vocab, 8), l,
                         "head, turned");
@@ -260,15 +345,21 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
     }
     if (!d->options.train)
         return;
-    if (d->options.storage == CLD_F32)
+    if (cld_drafter_head_turned(d)) {
+        plan_of_loss(d, &d->d_logits, &layer->act, CLD_BF16, c->vocab, cld_round_up(chunk, 8), plan,
+                     "d logits of a chunk, turned");
+        d->d_logits.n_cols = chunk;
+    } else if (s == CLD_F32) {
         cld_plan_part(plan, &d->d_logits, &d->logits, 0, chunk, c->vocab, "d logits of a chunk");
-    else
-        cld_plan_tensor(plan, &d->d_logits, d->options.storage, chunk, c->vocab, l,
-                        "d logits of a chunk");
+    } else {
+        plan_of_loss(d, &d->d_logits, &layer->act, s, chunk, c->vocab, plan,
+                     "d logits of a chunk");
+    }
     if (d->options.objective.soft)
         plan_soft_targets(d, n_draft, chunk, plan);
-    cld_plan_tensor(plan, &d->dzs, d->options.storage, n_draft, c->hidden, l, "d supervised z");
-    cld_plan_tensor(plan, &d->dz, d->options.storage, n_draft, c->hidden, l, "dz");
+    /* A chunk's gradient is made when its logits have been. */
+    cld_plan_part(plan, &d->dzs, &d->zs, 0, n_draft, c->hidden, "d supervised z");
+    plan_of_loss(d, &d->dz, &layer->q, s, n_draft, c->hidden, plan, "dz");
 }
 
 static void plan_tensors(struct cld_drafter *d, struct cld_plan *plan)
@@ -357,10 +448,8 @@ static void forward_layer(struct cld_drafter *d, size_t i)
                  CLD_DRAFT(&l->x_in), CLD_DRAFT(&l->x_mid));
     cld_add_rmsnorm(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight), eps, CLD_DRAFT(&l->y2),
                     CLD_DRAFT(&l->rstd2));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y2), CLD_ALL(&l->wg->weight), CLD_NONE, CLD_NONE,
-                 CLD_DRAFT(&l->gate));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y2), CLD_ALL(&l->wu->weight), CLD_NONE, CLD_NONE,
-                 CLD_DRAFT(&l->up));
+    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y2), CLD_ALL(&l->gu.weight), CLD_NONE, CLD_NONE,
+                 CLD_DRAFT(&l->gate_up));
     cld_add_swiglu(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&l->act));
     cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->act), CLD_ALL(&l->wd->weight), CLD_NONE,
                  CLD_DRAFT(&l->x_mid), CLD_DRAFT(next));
@@ -378,28 +467,32 @@ static void write_forward(struct cld_drafter *d)
 
 /* dW += dy^T x and, where `dx` is wanted, dx (+)= dy W. `first`: of this matrix in the list. */
 static void back_linear(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,
-                        struct cld_param *w, bool first, struct cld_ref dx, bool accumulate)
+                        const struct cld_tensor *w, const struct cld_tensor *dw, bool first,
+                        struct cld_ref dx, bool accumulate)
 {
-    cld_add_gemm_gradient(g, dy, x, CLD_ALL(&w->grad), first);
+    cld_add_gemm_gradient(g, dy, x, CLD_ALL(dw), first);
     if (dx.t)
-        cld_add_gemm(g, CLD_GEMM_NN, dy, CLD_ALL(&w->weight), CLD_NONE, accumulate ? dx : CLD_NONE,
-                     dx);
+        cld_add_gemm(g, CLD_GEMM_NN, dy, CLD_ALL(w), CLD_NONE, accumulate ? dx : CLD_NONE, dx);
 }
 
+/* Gradients of act, gate, up and norms take their places: once the gradient of the weight behind an
+ * activation is enqueued, nobody needs that any more. */
 static void backward_mlp(struct cld_drafter *d, struct cld_drafter_layer *l)
 {
     struct cld_graph *g = &d->backward;
-    back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->act), l->wd, true,
-                CLD_DRAFT(&d->d_act), false);
-    /* The gradients of gate and up take their places: nobody needs those any more. */
-    cld_add_swiglu_back(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&d->d_act),
-                        CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up));
-    back_linear(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->y2), l->wg, true,
-                CLD_DRAFT(&d->dy), false);
-    back_linear(g, CLD_DRAFT(&l->up), CLD_DRAFT(&l->y2), l->wu, true,
-                CLD_DRAFT(&d->dy), true);
+    back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->act), &l->wd->weight, &l->wd->grad, true,
+                CLD_DRAFT(&l->act), false);
+    bool turned = d->d_mlp_turned.n_rows > 0;
+    struct cld_ref d_turned =
+        turned ? cld_turned(CLD_DRAFT(&d->d_mlp_turned)) : CLD_NONE;
+    cld_add_swiglu_back(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&l->act),
+                        CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), d_turned);
+    cld_add_gemm_gradient(g, CLD_DRAFT(&l->gate_up), CLD_DRAFT(&l->y2), CLD_ALL(&l->gu.grad), true);
+    cld_add_gemm(g, turned ? CLD_GEMM_TN : CLD_GEMM_NN,
+                 turned ? d_turned : CLD_DRAFT(&l->gate_up), CLD_ALL(&l->gu.weight), CLD_NONE,
+                 CLD_NONE, CLD_DRAFT(&l->y2));
     cld_add_rmsnorm_back(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight), CLD_DRAFT(&l->rstd2),
-                         CLD_DRAFT(&d->dy), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
+                         CLD_DRAFT(&l->y2), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
                          CLD_ALL(&l->ln2->grad));
 }
 
@@ -408,29 +501,23 @@ static void backward_attention(struct cld_drafter *d, struct cld_drafter_layer *
     struct cld_graph *g = &d->backward;
     size_t head_dim = d->config.head_dim;
     bool first_seen = i + 1 == d->config.n_layers; /* backward meets the last layer first */
-    back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->o), l->wo, true,
+    back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->o), &l->wo->weight, &l->wo->grad, true,
                 CLD_DRAFT(&d->d_o), false);
     cld_add_attention_back(g, &d->attention, layer_mask(d, i), CLD_DRAFT(&l->q), CLD_KEYS(&l->k),
                            CLD_KEYS(&l->v), CLD_DRAFT(&l->o), CLD_ALL(&l->lse), CLD_DRAFT(&d->d_o),
-                           CLD_DRAFT(&d->d_q), CLD_KEYS(&d->d_k), CLD_KEYS(&d->d_v));
+                           CLD_BEHIND(&d->d_q), CLD_KEYS(&d->d_k), CLD_KEYS(&d->d_v));
     cld_add_qknorm_rope_back(g, CLD_DRAFT(&l->q_raw), CLD_ALL(&l->qn->weight), head_dim,
                              CLD_BEHIND(&d->positions), CLD_ALL(&d->rope), CLD_DRAFT(&l->rstd_q),
-                             CLD_DRAFT(&d->d_q), CLD_DRAFT(&d->d_q), CLD_ALL(&l->qn->grad));
+                             CLD_BEHIND(&d->d_q), CLD_BEHIND(&d->d_q), CLD_ALL(&l->qn->grad));
     cld_add_qknorm_rope_back(g, CLD_KEYS(&l->k_raw), CLD_ALL(&l->kn->weight), head_dim,
                              CLD_KEYS(&d->positions), CLD_ALL(&d->rope), CLD_KEYS(&l->rstd_k),
                              CLD_KEYS(&d->d_k), CLD_KEYS(&d->d_k), CLD_ALL(&l->kn->grad));
-    back_linear(g, CLD_DRAFT(&d->d_q), CLD_DRAFT(&l->y1), l->wq, true,
-                CLD_DRAFT(&d->dy), false);
-    back_linear(g, CLD_BEHIND(&d->d_k), CLD_DRAFT(&l->y1), l->wk, true,
-                CLD_DRAFT(&d->dy), true);
-    back_linear(g, CLD_BEHIND(&d->d_v), CLD_DRAFT(&l->y1), l->wv, true,
-                CLD_DRAFT(&d->dy), true);
-    back_linear(g, CLD_CTX(&d->d_k), CLD_CTX(&d->ctx), l->wk, false,
+    back_linear(g, CLD_BEHIND(&d->d_qkv), CLD_DRAFT(&l->y1), &l->qkv.weight, &l->qkv.grad, true,
+                CLD_DRAFT(&l->y1), false);
+    back_linear(g, CLD_CTX(&d->d_kv), CLD_CTX(&d->ctx), &l->kv.weight, &l->kv.grad, false,
                 CLD_CTX(&d->d_ctx), !first_seen);
-    back_linear(g, CLD_CTX(&d->d_v), CLD_CTX(&d->ctx), l->wv, false,
-                CLD_CTX(&d->d_ctx), true);
     cld_add_rmsnorm_back(g, CLD_DRAFT(&l->x_in), CLD_ALL(&l->ln1->weight), CLD_DRAFT(&l->rstd1),
-                         CLD_DRAFT(&d->dy), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
+                         CLD_DRAFT(&l->y1), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
                          CLD_ALL(&l->ln1->grad));
 }
 
@@ -451,8 +538,8 @@ static void write_backward(struct cld_drafter *d)
     cld_add_rmsnorm_back(g, CLD_CTX(&d->fc_out), CLD_ALL(&d->hidden_norm->weight),
                          CLD_CTX(&d->rstd_ctx), CLD_CTX(&d->d_ctx), CLD_NONE, CLD_CTX(&d->d_fc),
                          CLD_ALL(&d->hidden_norm->grad));
-    back_linear(g, CLD_CTX(&d->d_fc), CLD_CTX(&d->features), d->fc, true, CLD_NONE,
-                false);
+    back_linear(g, CLD_CTX(&d->d_fc), CLD_CTX(&d->features), &d->fc->weight, &d->fc->grad, true,
+                CLD_NONE, false);
 }
 
 enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_drafter_config *config,

@@ -42,6 +42,7 @@ struct cld_param {
     char name[80]; /* as published: "layers.0.self_attn.q_proj.weight" */
     size_t n_rows, n_cols; /* a norm: 1 row */
     bool is_vector;
+    bool joined; /* it lies right behind the one before it, see struct cld_joint */
     size_t at; /* element offset in the arenas */
     struct cld_tensor weight, grad;
 };
@@ -76,10 +77,16 @@ struct cld_drafter_options {
     struct cld_drafter_objective objective;
 };
 
+struct cld_joint {
+    struct cld_tensor weight, grad;
+};
+
 /* Tensors of one layer. Norm statistics are kept; see drafter.c for which may be recomputed. */
 struct cld_drafter_layer {
     struct cld_tensor x_in, rstd1, y1, q_raw, q, rstd_q, k_raw, k, rstd_k, v, o, lse;
-    struct cld_tensor x_mid, rstd2, y2, gate, up, act;
+    struct cld_tensor x_mid, rstd2, y2, gate_up, gate, up, act; /* gate_up [R, 2 I]: both */
+    /* Matrices that lie one behind the other, as one: products of the same rows by all of them. */
+    struct cld_joint qkv, kv, gu;
     struct cld_param *ln1, *wq, *wk, *wv, *wo, *qn, *kn, *ln2, *wg, *wu, *wd;
     size_t fwd_first, fwd_n, back_first, back_n; /* their operations in the lists */
 };
@@ -107,7 +114,10 @@ struct cld_drafter {
     struct cld_drafter_layer *layers;
     struct cld_tensor x_out, rstd_out, z; /* of the last layer, and its norm */
     /* gradients of activations, shared by layers; stored like activations but for d_ctx, F32 */
-    struct cld_tensor dz, dx, dy, d_act, d_o, d_q, d_k, d_v, d_ctx, d_fc;
+    struct cld_tensor dz, dx, d_o, d_ctx, d_fc;
+    /* d_qkv [C + R, all columns of q, k and v], those of q behind the context alone; its columns */
+    struct cld_tensor d_mlp_turned; /* of gate and up, [2 I, R], where products want it so */
+    struct cld_tensor d_qkv, d_q, d_k, d_v, d_kv;
     /* loss: supervised rows only */
     struct cld_tensor sup_rows, place, labels, weights_row, ce, hit, zs, dzs, logits, d_logits;
     /* other objectives: the target's last state [C, H], of the rows at work and normalised, the

@@ -3,15 +3,11 @@
 #include <stdio.h>
 
 #include "size.h"
+#include "turned.h"
 
 enum {
     unit = 8,    /* elements of 16 bytes, the grain of the copy engines */
-    piece = 128, /* bytes: copies begin at multiples */
-    /* As in cl/gemm_operand.cl, like the block that is turned at once; 2^32 such blocks, which the
-     * kernel cannot count, would be 64 TiB. */
-    group = 256,
-    block_rows = 128,
-    block_columns = 64
+    piece = 128  /* bytes: copies begin at multiples */
 };
 
 static struct cld_gemm_operand plan_operand(const struct cld_tensor *t, bool turn, size_t *n_bytes)
@@ -54,10 +50,11 @@ static enum cld_status copy(struct cld_queue *q, const struct cld_tensor *t, boo
     snprintf(options, sizeof options, "-DTX=%s -DX_ALIGNED=%d", cld_tensor_elem(t),
              t->ld % unit == 0 && t->offset % unit == 0);
     struct cld_kernel_spec spec = {"gemm_operand.cl", turned ? "gemm_turned" : "gemm_rows", options,
-                                   group};
+                                   cld_turned_group};
     size_t n_pieces =
-        turned ? cld_mul(cld_div_up(t->n_rows, block_rows), cld_div_up(t->n_cols, block_columns))
-               : cld_mul(t->n_rows, cld_div_up(t->n_cols, unit * group));
+        turned ? cld_mul(cld_div_up(t->n_rows, cld_turned_rows),
+                         cld_div_up(t->n_cols, cld_turned_columns))
+               : cld_mul(t->n_rows, cld_div_up(t->n_cols, unit * cld_turned_group));
     return CLD_RUN(q, &spec, n_pieces, err, CLD_U64(t->n_rows), CLD_U64(t->n_cols), CLD_BUF(t->buf),
                    CLD_U64(t->offset), CLD_U64(t->ld), CLD_BUF(to), CLD_U64(at), CLD_U64(ld));
 }
@@ -82,7 +79,7 @@ enum cld_status cld_gemm_turn(struct cld_queue *q, const struct cld_tensor *x,
                               const struct cld_tensor *y, struct cld_error *err)
 {
     if (y->n_rows != x->n_cols || y->n_cols != x->n_rows || y->type != CLD_BF16 ||
-        y->offset % unit || y->ld != cld_round_up(x->n_rows, unit))
+        y->offset % unit || y->ld % unit || y->ld < cld_round_up(x->n_rows, unit))
         return cld_fail(err, CLD_E_INTERNAL, "", "%s: '%s' [%zu, %zu] cannot be turned into '%s' "
                         "[%zu, %zu] %s ld %zu at %zu", cld_queue_name(q), x->name, x->n_rows,
                         x->n_cols, y->name, y->n_rows, y->n_cols, cld_dtype_name(y->type), y->ld,

@@ -113,11 +113,19 @@ void cld_add_swiglu(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
     append(g, (struct cld_op){.kind = CLD_OP_SWIGLU, .in = {gate, up}, .out = {y}});
 }
 
-void cld_add_swiglu_back(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
-                         struct cld_ref dy, struct cld_ref d_gate, struct cld_ref d_up)
+void cld_add_swiglu_turned(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
+                           struct cld_ref y)
 {
-    append(g, (struct cld_op){
-                  .kind = CLD_OP_SWIGLU_BACK, .in = {gate, up, dy}, .out = {d_gate, d_up}});
+    append(g, (struct cld_op){.kind = CLD_OP_SWIGLU_TURNED, .in = {gate, up}, .out = {y}});
+}
+
+void cld_add_swiglu_back(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
+                         struct cld_ref dy, struct cld_ref d_gate, struct cld_ref d_up,
+                         struct cld_ref turned)
+{
+    append(g, (struct cld_op){.kind = CLD_OP_SWIGLU_BACK,
+                              .in = {gate, up, dy},
+                              .out = {d_gate, d_up, turned}});
 }
 
 void cld_add_attention(struct cld_graph *g, const struct cld_attention_plan *plan,
@@ -144,8 +152,8 @@ void cld_add_attention_back(struct cld_graph *g, const struct cld_attention_plan
                               .mask = mask});
 }
 
-/* The rows of `ref` that count now. Row vectors ([1, n] per-row statistics and indices) shrink in
- * their columns instead: their extent counts elements. */
+/* The rows of `ref` that count now. Row vectors ([1, n] per-row statistics and indices) and turned
+ * tensors shrink in their columns instead. */
 static struct cld_tensor resolve(struct cld_ref ref, const struct cld_extents *x)
 {
     struct cld_tensor t = *ref.t;
@@ -163,7 +171,8 @@ static struct cld_tensor resolve(struct cld_ref ref, const struct cld_extents *x
     }
     if (ref.kept)
         first += x->n_kept;
-    return t.n_rows == 1 ? cld_tensor_cols(&t, first, n) : cld_tensor_rows(&t, first, n);
+    return t.n_rows == 1 || ref.turned ? cld_tensor_cols(&t, first, n)
+                                       : cld_tensor_rows(&t, first, n);
 }
 
 size_t cld_graph_scratch_bytes(const struct cld_queue *q, const struct cld_graph *g)
@@ -257,8 +266,13 @@ static enum cld_status run_op(const struct cld_op *op, bool same_a, const struct
                                         o.in[4], o.in[5], o.out[0], o.out[1], run->scratch, err);
     case CLD_OP_GEMM: return run_gemm(op, &o, same_a, run, err);
     case CLD_OP_SWIGLU: return cld_swiglu_forward(q, o.in[0], o.in[1], o.out[0], err);
+    case CLD_OP_SWIGLU_TURNED:
+        return cld_swiglu_forward_turned(q, o.in[0], o.in[1], o.out[0], err);
     case CLD_OP_SWIGLU_BACK:
-        return cld_swiglu_backward(q, o.in[0], o.in[1], o.in[2], o.out[0], o.out[1], err);
+        return o.out[2] ? cld_swiglu_backward_turned(q, o.in[0], o.in[1], o.in[2], o.out[0],
+                                                     o.out[1], o.out[2], err)
+                        : cld_swiglu_backward(q, o.in[0], o.in[1], o.in[2], o.out[0], o.out[1],
+                                              err);
     case CLD_OP_ATTENTION: return cld_attention_forward(q, &attention, err);
     case CLD_OP_ATTENTION_BACK:
         attention.o = o.in[3];

@@ -34,14 +34,21 @@ struct cld_ref {
     const struct cld_tensor *t;
     enum cld_rows rows;
     bool kept; /* the first n_kept rows are those of earlier passes: rows count from there */
+    bool turned; /* the tensor is turned: its columns take part, not its rows */
 };
-#define CLD_ALL(t)    ((struct cld_ref){(t), CLD_ROWS_ALL, false})
-#define CLD_CTX(t)    ((struct cld_ref){(t), CLD_ROWS_CTX, false})
-#define CLD_DRAFT(t)  ((struct cld_ref){(t), CLD_ROWS_DRAFT, false})
-#define CLD_KEYS(t)   ((struct cld_ref){(t), CLD_ROWS_KEYS, false})
-#define CLD_BEHIND(t) ((struct cld_ref){(t), CLD_ROWS_BEHIND, false})
-#define CLD_SEEN(t)   ((struct cld_ref){(t), CLD_ROWS_SEEN, false})
-#define CLD_NONE      ((struct cld_ref){NULL, CLD_ROWS_ALL, false})
+#define CLD_ALL(t)    ((struct cld_ref){(t), CLD_ROWS_ALL, false, false})
+#define CLD_CTX(t)    ((struct cld_ref){(t), CLD_ROWS_CTX, false, false})
+#define CLD_DRAFT(t)  ((struct cld_ref){(t), CLD_ROWS_DRAFT, false, false})
+#define CLD_KEYS(t)   ((struct cld_ref){(t), CLD_ROWS_KEYS, false, false})
+#define CLD_BEHIND(t) ((struct cld_ref){(t), CLD_ROWS_BEHIND, false, false})
+#define CLD_SEEN(t)   ((struct cld_ref){(t), CLD_ROWS_SEEN, false, false})
+#define CLD_NONE      ((struct cld_ref){NULL, CLD_ROWS_ALL, false, false})
+/* The same rows of a tensor that is turned. */
+static inline struct cld_ref cld_turned(struct cld_ref ref)
+{
+    ref.turned = true;
+    return ref;
+}
 /* The same rows of a tensor that keeps those of earlier passes in front. */
 static inline struct cld_ref cld_kept(struct cld_ref ref)
 {
@@ -59,7 +66,8 @@ enum cld_op_kind {
     CLD_OP_QKNORM_ROPE_BACK,  /* in: x, w, positions, table, rstd, dy; out: dx, dw */
     CLD_OP_GEMM,              /* in: a, b, bias, residual; out: c */
     CLD_OP_SWIGLU,            /* in: gate, up; out: y */
-    CLD_OP_SWIGLU_BACK,       /* in: gate, up, dy; out: d_gate, d_up */
+    CLD_OP_SWIGLU_TURNED,     /* in: gate, up; out: y turned */
+    CLD_OP_SWIGLU_BACK,       /* in: gate, up, dy; out: d_gate, d_up, both turned or none */
     CLD_OP_ATTENTION,         /* in: q, k, v; out: o, lse */
     CLD_OP_ATTENTION_BACK     /* in: q, k, v, o, lse, d_o; out: d_q, d_k, d_v */
 };
@@ -109,8 +117,12 @@ void cld_add_gemm(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a
 void cld_add_gemm_gradient(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,
                            struct cld_ref dw, bool first);
 void cld_add_swiglu(struct cld_graph *g, struct cld_ref gate, struct cld_ref up, struct cld_ref y);
+void cld_add_swiglu_turned(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
+                           struct cld_ref y);
+/* turned: d_gate and d_up once more, turned, one behind the other; or CLD_NONE. */
 void cld_add_swiglu_back(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
-                         struct cld_ref dy, struct cld_ref d_gate, struct cld_ref d_up);
+                         struct cld_ref dy, struct cld_ref d_gate, struct cld_ref d_up,
+                         struct cld_ref turned);
 void cld_add_attention(struct cld_graph *g, const struct cld_attention_plan *plan,
                        const struct cld_attention_mask *mask, struct cld_ref q, struct cld_ref k,
                        struct cld_ref v, struct cld_ref o, struct cld_ref lse);

@@ -50,7 +50,13 @@ size_t cld_gemm_scratch_bytes(const struct cld_queue *q, const struct cld_gemm *
 bool cld_gemm_turns_b(const struct cld_queue *q, const struct cld_gemm *g)
 {
     const struct cld_gemm_ops *ops = choose(q, g->backend, g);
-    return ops && ops->turns_b && g->kind == CLD_GEMM_NT;
+    return ops && ops->turns && g->kind == CLD_GEMM_NT;
+}
+
+bool cld_gemm_turns_a(const struct cld_queue *q, const struct cld_gemm *g)
+{
+    const struct cld_gemm_ops *ops = choose(q, g->backend, g);
+    return ops && ops->turns && g->kind != CLD_GEMM_TN;
 }
 
 const char *cld_gemm_backend_name(const struct cld_queue *q, enum cld_gemm_backend b)

@@ -54,8 +54,12 @@ enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct c
  * times keeps it turned (cld_gemm_turn) and asks for the other kind: NN in place of NT. */
 bool cld_gemm_turns_b(const struct cld_queue *q, const struct cld_gemm *g);
 
-/* y = x turned. x [r, c] F32 or BF16; y [c, r] BF16 from a multiple of 8 elements on, its ld r rounded up
- * to 8 (the gap is zeroed). Any device with groups of 256. */
+/* Whether it would turn A, unless that is of TN: then whoever makes A may make it turned and ask for TN in
+ * place of NN. */
+bool cld_gemm_turns_a(const struct cld_queue *q, const struct cld_gemm *g);
+
+/* y = x turned. x [r, c] F32 or BF16; y [c, r] BF16 from a multiple of 8 elements on, its ld a multiple of
+ * 8; up to round_up(r, 8) elements of a row are written, zeros behind r. Any device with groups of 256. */
 enum cld_status cld_gemm_turn(struct cld_queue *q, const struct cld_tensor *x,
                               const struct cld_tensor *y, struct cld_error *err);
 

@@ -14,6 +14,17 @@ static struct cld_gemm logits_product(const struct cld_head_loss *l, const struc
                              .c = logits};
 }
 
+/* dz = d_logits head, of rows that both have. */
+static struct cld_gemm dz_product(const struct cld_head_loss *l, const struct cld_tensor *d_logits,
+                                  const struct cld_tensor *dz)
+{
+    return (struct cld_gemm){.kind = l->head_turned ? CLD_GEMM_TN : CLD_GEMM_NN,
+                             .backend = l->gemm,
+                             .a = d_logits,
+                             .b = l->head,
+                             .c = dz};
+}
+
 enum cld_status cld_head_logits(struct cld_queue *q, const struct cld_head_loss *l,
                                 const struct cld_tensor *z, const struct cld_tensor *logits,
                                 struct cld_buf *scratch, struct cld_error *err)
@@ -37,8 +48,7 @@ size_t cld_head_loss_scratch_bytes(const struct cld_queue *q, const struct cld_h
     if (!l->dz)
         return n;
     struct cld_tensor dz = cld_tensor_rows(l->dz, 0, l->logits->n_rows);
-    struct cld_gemm back = {
-        .kind = CLD_GEMM_NN, .backend = l->gemm, .a = l->d_logits, .b = l->head, .c = &dz};
+    struct cld_gemm back = dz_product(l, l->d_logits, &dz);
     return cld_max(n, cld_gemm_scratch_bytes(q, &back));
 }
 
@@ -53,15 +63,19 @@ static enum cld_status run_chunk(struct cld_queue *q, const struct cld_head_loss
     struct cld_tensor weights = cld_tensor_cols(l->weights, first, n);
     struct cld_tensor loss = cld_tensor_cols(l->loss, first, n);
     struct cld_tensor hit = cld_tensor_cols(l->hit, first, n);
-    struct cld_tensor d_logits = cld_tensor_rows(l->dz ? l->d_logits : l->logits, 0, n);
+    bool turned = l->dz && l->head_turned;
+    struct cld_tensor d_logits = turned  ? cld_tensor_cols(l->d_logits, 0, n)
+                                 : l->dz ? cld_tensor_rows(l->d_logits, 0, n)
+                                         : logits;
     if ((s = cld_head_logits(q, l, &z, &logits, scratch, err)) ||
         (s = cld_cross_entropy(q, &logits, &labels, &weights, &loss, &hit,
-                               l->dz ? &d_logits : NULL, err)) ||
+                               l->dz && !turned ? &d_logits : NULL, err)) ||
+        (turned && (s = cld_cross_entropy_turned(q, &logits, &labels, &weights, &loss, &d_logits,
+                                                 err))) ||
         !l->dz)
         return s;
     struct cld_tensor dz = cld_tensor_rows(l->dz, first, n);
-    struct cld_gemm back = {
-        .kind = CLD_GEMM_NN, .backend = l->gemm, .a = &d_logits, .b = l->head, .c = &dz};
+    struct cld_gemm back = dz_product(l, &d_logits, &dz);
     return cld_gemm(q, &back, scratch, err);
 }
 

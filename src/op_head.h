@@ -12,10 +12,12 @@ struct cld_head_loss {
     const struct cld_tensor *head;   /* [V, H] */
     /* [H, V] BF16, the head turned (cld_gemm_turn), where cld_head_loss_turns wants it; else NULL. */
     const struct cld_tensor *head_turned;
-    const struct cld_tensor *logits;   /* [chunk, V], working memory */
-    const struct cld_tensor *d_logits; /* the same; may be logits; NULL: no gradient */
+    const struct cld_tensor *logits; /* [chunk, V] F32, working memory */
+    /* [chunk, V], may be logits; with head_turned [V, chunk] BF16, its ld a multiple of 8. NULL: no
+     * gradient. */
+    const struct cld_tensor *d_logits;
     const struct cld_tensor *labels, *weights, *loss, *hit; /* [1, n or more]: cld_cross_entropy */
-    const struct cld_tensor *dz;     /* [n, H], overwritten; NULL: no gradient */
+    const struct cld_tensor *dz; /* [n, H], overwritten; may be z; NULL: no gradient */
 };
 
 /* Enqueued: logits [n, V] F32 of rows z [n, H], by l's head; n rows at once, at most those that

@@ -66,9 +66,11 @@ enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor
     size_t local = cld_row_local(q, x->n_cols, 128);
     cld_held_options(q, x->n_cols, local, extra, sizeof extra);
     cld_row_options(q, o, COUNT(o), local, extra, options);
+    /* Groups of a GPU take two rows, so that the second is under way during the first. */
     return CLD_RUN(q, (&(struct cld_kernel_spec){"rmsnorm.cl", "rmsnorm_forward", options, local}),
-                   x->n_rows, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_MATRIX(y), CLD_VECTOR(rstd),
-                   CLD_U64(x->n_rows), CLD_U64(x->n_cols), CLD_FLOAT(eps));
+                   cld_div_up(x->n_rows, local > 1 ? 2 : 1), err, CLD_MATRIX(x), CLD_VECTOR(w),
+                   CLD_MATRIX(y), CLD_VECTOR(rstd), CLD_U64(x->n_rows), CLD_U64(x->n_cols),
+                   CLD_FLOAT(eps));
 }
 
 enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tensor *x,
@@ -170,13 +172,15 @@ enum cld_status cld_qknorm_rope_forward(struct cld_queue *q, const struct cld_te
         return s;
     size_t n_heads = x->n_cols / head_dim;
     struct rope_work work = rope_work(q, o, COUNT(o), x->n_rows, n_heads, head_dim / 2, w, 1);
+    /* Groups of a GPU take four pieces, so that they know the next one's position early. */
     return CLD_RUN(
         q,
         (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_forward", work.options,
                                    work.local}),
-        work.n_pieces, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(positions), CLD_MATRIX(table),
-        CLD_MATRIX(y), CLD_MATRIX(rstd), CLD_U64(x->n_rows), CLD_I32(n_heads),
-        CLD_I32(head_dim / 2), CLD_U64(table->n_rows), CLD_FLOAT(eps));
+        cld_div_up(work.n_pieces, work.local > 1 ? 4 : 1), err, CLD_MATRIX(x), CLD_VECTOR(w),
+        CLD_VECTOR(positions), CLD_MATRIX(table), CLD_MATRIX(y), CLD_MATRIX(rstd),
+        CLD_U64(x->n_rows), CLD_I32(n_heads), CLD_I32(head_dim / 2), CLD_U64(table->n_rows),
+        CLD_FLOAT(eps));
 }
 
 enum cld_status cld_qknorm_rope_backward(struct cld_queue *q, const struct cld_tensor *x,

@@ -58,6 +58,18 @@ enum cld_status cld_swiglu_backward(struct cld_queue *q, const struct cld_tensor
                                     const struct cld_tensor *d_gate, const struct cld_tensor *d_up,
                                     struct cld_error *err);
 
+/* The same with results turned, as cld_gemm_turn makes them, of BF16 tensors with begins, ld and
+ * columns in multiples of 8: y [c, n] alone; backward [2 c, n], d_gate's columns and then
+ * d_up's, beside both as they lie. Any device with groups of 256. */
+enum cld_status cld_swiglu_forward_turned(struct cld_queue *q, const struct cld_tensor *gate,
+                                          const struct cld_tensor *up, const struct cld_tensor *y,
+                                          struct cld_error *err);
+enum cld_status cld_swiglu_backward_turned(struct cld_queue *q, const struct cld_tensor *gate,
+                                           const struct cld_tensor *up, const struct cld_tensor *dy,
+                                           const struct cld_tensor *d_gate,
+                                           const struct cld_tensor *d_up,
+                                           const struct cld_tensor *turned, struct cld_error *err);
+
 /* y = a + b (b may be NULL: a copy with conversion of storage; y may be a). [n, c], any ld. */
 enum cld_status cld_add_tensors(struct cld_queue *q, const struct cld_tensor *a,
                                 const struct cld_tensor *b, const struct cld_tensor *y,
@@ -81,6 +93,15 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
                                   const struct cld_tensor *labels, const struct cld_tensor *weights,
                                   const struct cld_tensor *loss, const struct cld_tensor *hit,
                                   const struct cld_tensor *gradient, struct cld_error *err);
+
+/* The gradient alone, turned: gradient [v, n] BF16 from a multiple of 8 elements on, its ld a
+ * multiple of 8; logits F32, `loss` as cld_cross_entropy gave it for them. Up to round_up(n, 8)
+ * elements of a row are written. Any device with groups of 256. */
+enum cld_status cld_cross_entropy_turned(struct cld_queue *q, const struct cld_tensor *logits,
+                                         const struct cld_tensor *labels,
+                                         const struct cld_tensor *weights,
+                                         const struct cld_tensor *loss,
+                                         const struct cld_tensor *gradient, struct cld_error *err);
 
 /* The column of the first maximum of each row: index I32 [1, n]. -1 where the row has a NaN. */
 enum cld_status cld_first_max(struct cld_queue *q, const struct cld_tensor *x,

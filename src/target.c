@@ -22,48 +22,101 @@ static const size_t head_unit = 8;
 
 /* --- description ------------------------------------------------------------------------------ */
 
+/* Columns of the MLP's gate or up: rows of a turned matrix are read in units of 8. */
+static size_t mlp_room(const struct cld_target *t)
+{
+    return t->turned ? cld_round_up(t->config.intermediate, 8) : t->config.intermediate;
+}
+
+/* Columns [first, first + n) of a tensor that is planned. */
+static void plan_columns(struct cld_plan *plan, struct cld_tensor *t,
+                         const struct cld_tensor *whole, size_t first, size_t n, const char *name)
+{
+    cld_plan_part(plan, t, whole, first, whole->n_rows, n, "%s", name);
+    t->ld = whole->ld;
+}
+
+/* What projects to n_rows values: a matrix of n_cols columns or, n_cols being 1, a bias. Alone,
+ * or from value `first` on of those that a joint one makes. */
+struct weight {
+    struct cld_tensor *t, *joint;
+    size_t n_rows, n_cols, first;
+    const char *name;
+    bool there;
+};
+
+/* [n_rows, n_cols]; a matrix of a target that keeps them turned is. */
+static void plan_matrix(const struct cld_target *t, struct cld_tensor *to, size_t n_rows,
+                        size_t n_cols, size_t i, const char *name, struct cld_plan *plan)
+{
+    bool turn = t->turned && n_rows > 1;
+    size_t across = turn ? n_rows : n_cols;
+    /* Rows of a turned matrix begin at multiples of 16 bytes. */
+    cld_plan_tensor(plan, to, t->options.storage, turn ? n_cols : n_rows,
+                    turn ? cld_round_up(across, 8) : across, CLD_FOR_FROZEN, "model.layers.%zu.%s",
+                    i, name);
+    to->n_cols = across;
+}
+
+static void plan_weight(const struct cld_target *t, const struct weight *w, size_t i,
+                        struct cld_plan *plan)
+{
+    if (!w->joint) {
+        plan_matrix(t, w->t, w->n_rows, w->n_cols, i, w->name, plan);
+        return;
+    }
+    bool by_columns = t->turned || w->joint->n_rows == 1; /* a bias is a row */
+    size_t at = by_columns ? w->first : cld_mul(w->first, w->n_cols);
+    cld_plan_part(plan, w->t, w->joint, at, by_columns ? w->joint->n_rows : w->n_rows,
+                  by_columns ? w->n_rows : w->n_cols, "model.layers.%zu.%s", i, w->name);
+    if (w->joint->n_rows > 1)
+        w->t->ld = w->joint->ld;
+}
+
+static void plan_joint(struct cld_target *t, size_t i, size_t n_qkv, struct cld_plan *plan)
+{
+    const struct cld_model_config *c = &t->config;
+    struct cld_target_joint *j = &t->joint[i];
+    size_t n_gu = cld_mul(2, mlp_room(t));
+    plan_matrix(t, &j->wqkv, n_qkv, c->hidden, i, "q, k and v", plan);
+    plan_matrix(t, &j->wgu, n_gu, c->hidden, i, "gate and up", plan);
+    if (c->qkv_bias)
+        plan_matrix(t, &j->bqkv, 1, n_qkv, i, "biases of q, k and v", plan);
+    if (c->mlp_bias)
+        plan_matrix(t, &j->bgu, 1, n_gu, i, "biases of gate and up", plan);
+}
+
 static void plan_layer(struct cld_target *t, size_t i, struct cld_plan *plan)
 {
     const struct cld_model_config *c = &t->config;
     struct cld_target_layer *l = &t->layers[i];
-    enum cld_dtype s = t->options.storage;
-    size_t q = c->n_heads * t->head_room, kv = c->n_kv_heads * t->head_room;
-    const struct {
-        struct cld_tensor *t;
-        size_t n_rows, n_cols;
-        const char *name;
-        bool there;
-    } list[] = {
-        {&l->ln1, 1, c->hidden, "input_layernorm.weight", true},
-        {&l->wq, q, c->hidden, "self_attn.q_proj.weight", true},
-        {&l->wk, kv, c->hidden, "self_attn.k_proj.weight", true},
-        {&l->wv, kv, c->hidden, "self_attn.v_proj.weight", true},
-        {&l->wo, c->hidden, q, "self_attn.o_proj.weight", true},
-        {&l->qn, 1, t->head_room, "self_attn.q_norm.weight", c->qk_norm},
-        {&l->kn, 1, t->head_room, "self_attn.k_norm.weight", c->qk_norm},
-        {&l->ln2, 1, c->hidden, "post_attention_layernorm.weight", true},
-        {&l->wg, c->intermediate, c->hidden, "mlp.gate_proj.weight", true},
-        {&l->wu, c->intermediate, c->hidden, "mlp.up_proj.weight", true},
-        {&l->wd, c->hidden, c->intermediate, "mlp.down_proj.weight", true},
-        {&l->bq, 1, q, "self_attn.q_proj.bias", c->qkv_bias},
-        {&l->bk, 1, kv, "self_attn.k_proj.bias", c->qkv_bias},
-        {&l->bv, 1, kv, "self_attn.v_proj.bias", c->qkv_bias},
-        {&l->bo, 1, c->hidden, "self_attn.o_proj.bias", c->o_bias},
-        {&l->bg, 1, c->intermediate, "mlp.gate_proj.bias", c->mlp_bias},
-        {&l->bu, 1, c->intermediate, "mlp.up_proj.bias", c->mlp_bias},
-        {&l->bd, 1, c->hidden, "mlp.down_proj.bias", c->mlp_bias},
+    struct cld_target_joint *j = &t->joint[i];
+    size_t q = c->n_heads * t->head_room, kv = c->n_kv_heads * t->head_room, h = c->hidden;
+    size_t n = c->intermediate, n_up = mlp_room(t); /* up's first value */
+    const struct weight list[] = {
+        {&l->ln1, NULL, 1, h, 0, "input_layernorm.weight", true},
+        {&l->wq, &j->wqkv, q, h, 0, "self_attn.q_proj.weight", true},
+        {&l->wk, &j->wqkv, kv, h, q, "self_attn.k_proj.weight", true},
+        {&l->wv, &j->wqkv, kv, h, q + kv, "self_attn.v_proj.weight", true},
+        {&l->wo, NULL, h, q, 0, "self_attn.o_proj.weight", true},
+        {&l->qn, NULL, 1, t->head_room, 0, "self_attn.q_norm.weight", c->qk_norm},
+        {&l->kn, NULL, 1, t->head_room, 0, "self_attn.k_norm.weight", c->qk_norm},
+        {&l->ln2, NULL, 1, h, 0, "post_attention_layernorm.weight", true},
+        {&l->wg, &j->wgu, n, h, 0, "mlp.gate_proj.weight", true},
+        {&l->wu, &j->wgu, n, h, n_up, "mlp.up_proj.weight", true},
+        {&l->wd, NULL, h, n, 0, "mlp.down_proj.weight", true},
+        {&l->bq, &j->bqkv, q, 1, 0, "self_attn.q_proj.bias", c->qkv_bias},
+        {&l->bk, &j->bqkv, kv, 1, q, "self_attn.k_proj.bias", c->qkv_bias},
+        {&l->bv, &j->bqkv, kv, 1, q + kv, "self_attn.v_proj.bias", c->qkv_bias},
+        {&l->bo, NULL, 1, h, 0, "self_attn.o_proj.bias", c->o_bias},
+        {&l->bg, &j->bgu, n, 1, 0, "mlp.gate_proj.bias", c->mlp_bias},
+        {&l->bu, &j->bgu, n, 1, n_up, "mlp.up_proj.bias", c->mlp_bias},
+        {&l->bd, NULL, 1, h, 0, "mlp.down_proj.bias", c->mlp_bias},
     };
-    for (size_t k = 0; k < sizeof list / sizeof *list; k++) {
-        bool turn = t->turned && list[k].n_rows > 1;
-        size_t n_rows = turn ? list[k].n_cols : list[k].n_rows;
-        size_t n_cols = turn ? list[k].n_rows : list[k].n_cols;
-        if (!list[k].there)
-            continue;
-        /* Rows of a turned matrix begin at multiples of 16 bytes. */
-        cld_plan_tensor(plan, list[k].t, s, n_rows, turn ? cld_round_up(n_cols, 8) : n_cols,
-                        CLD_FOR_FROZEN, "model.layers.%zu.%s", i, list[k].name);
-        list[k].t->n_cols = n_cols;
-    }
+    plan_joint(t, i, q + 2 * kv, plan);
+    for (size_t k = 0; k < sizeof list / sizeof *list; k++)
+        if (list[k].there)
+            plan_weight(t, &list[k], i, plan);
 }
 
 static void plan_weights(struct cld_target *t, struct cld_plan *plan)
@@ -108,12 +161,22 @@ static void plan_keys(struct cld_target *t, struct cld_plan *plan)
         struct cld_target_keys *l = &t->keys[i], *first = t->keys;
         if (n_kept || !i) {
             cld_plan_tensor(plan, &l->k, s, n, kv, p, "target layer %zu k", i);
-            cld_plan_tensor(plan, &l->v, s, n, kv, p, "target layer %zu v", i);
+            if (n_kept)
+                cld_plan_tensor(plan, &l->v, s, n, kv, p, "target layer %zu v", i);
+            else
+                plan_columns(plan, &l->v, &t->v_raw, 0, kv, "target v"); /* where they are made */
         } else {
-            cld_plan_part(plan, &l->k, &first->k, 0, first->k.n_rows, kv, "%s", first->k.name);
-            cld_plan_part(plan, &l->v, &first->v, 0, first->v.n_rows, kv, "%s", first->v.name);
+            plan_columns(plan, &l->k, &first->k, 0, kv, first->k.name);
+            plan_columns(plan, &l->v, &first->v, 0, kv, first->v.name);
         }
     }
+}
+
+/* Whether SwiGLU's kernel may turn its result for the product that wants it so. n_tokens are a
+ * multiple of 8. */
+static bool turns_mlp(const struct cld_target *t)
+{
+    return t->turned && t->options.storage == CLD_BF16 && t->config.intermediate % 8 == 0;
 }
 
 static void plan_activations(struct cld_target *t, struct cld_plan *plan)
@@ -130,19 +193,23 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
     cld_plan_tensor(plan, &t->x, s, n, c->hidden, p, "target x");
     cld_plan_tensor(plan, &t->x_mid, s, n, c->hidden, p, "target x mid");
     cld_plan_tensor(plan, &t->y, s, n, c->hidden, p, "target norm");
-    cld_plan_tensor(plan, &t->q_raw, s, n, q, p, "target q projection");
+    cld_plan_tensor(plan, &t->qkv, s, n, q + 2 * kv, p, "target projections");
+    plan_columns(plan, &t->q_raw, &t->qkv, 0, q, "target q projection");
+    plan_columns(plan, &t->k_raw, &t->qkv, q, kv, "target k projection");
+    plan_columns(plan, &t->v_raw, &t->qkv, q + kv, kv, "target v projection");
     cld_plan_tensor(plan, &t->q_rot, s, n, q, p, "target q");
-    cld_plan_tensor(plan, &t->k_raw, s, n, kv, p, "target k projection");
     if (n_texts(t) > 1) {
         cld_plan_tensor(plan, &t->k_new, s, n, kv, p, "target k of a pass");
-        cld_plan_tensor(plan, &t->v_new, s, n, kv, p, "target v of a pass");
         cld_plan_tensor(plan, &t->places, CLD_I32, 1, n, CLD_FOR_INPUT, "target places");
     }
     cld_plan_tensor(plan, &t->o, s, n, q, p, "target attention");
     cld_plan_tensor(plan, &t->lse, CLD_F32, c->n_heads, n, p, "target lse");
-    cld_plan_tensor(plan, &t->gate, s, n, c->intermediate, p, "target gate");
-    cld_plan_tensor(plan, &t->up, s, n, c->intermediate, p, "target up");
-    cld_plan_tensor(plan, &t->act, s, n, c->intermediate, p, "target mlp");
+    size_t room = mlp_room(t), wide = c->intermediate;
+    cld_plan_tensor(plan, &t->gate_up, s, n, 2 * room, p, "target gate and up");
+    plan_columns(plan, &t->gate, &t->gate_up, 0, wide, "target gate");
+    plan_columns(plan, &t->up, &t->gate_up, room, wide, "target up");
+    cld_plan_tensor(plan, &t->act, s, turns_mlp(t) ? wide : n, turns_mlp(t) ? n : wide, p,
+                    "target mlp");
     if (t->options.n_logits) {
         cld_plan_tensor(plan, &t->rows, CLD_I32, 1, t->options.n_logits, CLD_FOR_INPUT,
                         "rows of logits");
@@ -175,28 +242,26 @@ static void add_layer(struct cld_target *t, size_t i)
     struct cld_graph *g = &t->forward;
     const struct cld_model_config *c = &t->config;
     const struct cld_target_layer *l = &t->layers[i];
+    const struct cld_target_joint *j = &t->joint[i];
     const struct cld_target_keys *keys = &t->keys[i];
     /* One text's keys follow each other; those of several are put to their places. */
     bool several = n_texts(t) > 1;
     struct cld_ref k_to = several ? CLD_CTX(&t->k_new) : cld_kept(CLD_CTX(&keys->k));
-    struct cld_ref v_to = several ? CLD_CTX(&t->v_new) : cld_kept(CLD_CTX(&keys->v));
     const enum cld_gemm_kind kind = t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
     float eps = (float)c->rms_norm_eps;
     float head_eps = (float)(c->rms_norm_eps * head_share(t));
     cld_add_rmsnorm(g, CLD_CTX(&t->x), CLD_ALL(&l->ln1), eps, CLD_CTX(&t->y), CLD_NONE);
-    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wq), bias(&l->bq, c->qkv_bias),
-                 CLD_NONE, CLD_CTX(&t->q_raw));
-    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wk), bias(&l->bk, c->qkv_bias),
-                 CLD_NONE, CLD_CTX(&t->k_raw));
-    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wv), bias(&l->bv, c->qkv_bias),
-                 CLD_NONE, v_to);
+    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&j->wqkv), bias(&j->bqkv, c->qkv_bias), CLD_NONE,
+                 CLD_CTX(&t->qkv));
     cld_add_qknorm_rope(g, CLD_CTX(&t->q_raw), bias(&l->qn, c->qk_norm), head_eps, t->head_room,
                         CLD_CTX(&t->positions), CLD_ALL(&t->rope), CLD_CTX(&t->q_rot), CLD_NONE);
     cld_add_qknorm_rope(g, CLD_CTX(&t->k_raw), bias(&l->kn, c->qk_norm), head_eps, t->head_room,
                         CLD_CTX(&t->positions), CLD_ALL(&t->rope), k_to, CLD_NONE);
     if (several) {
         cld_add_scatter(g, CLD_CTX(&t->k_new), CLD_CTX(&t->places), CLD_ALL(&keys->k));
-        cld_add_scatter(g, CLD_CTX(&t->v_new), CLD_CTX(&t->places), CLD_ALL(&keys->v));
+        cld_add_scatter(g, CLD_CTX(&t->v_raw), CLD_CTX(&t->places), CLD_ALL(&keys->v));
+    } else if (t->options.n_kept) {
+        cld_add_copy(g, CLD_CTX(&t->v_raw), cld_kept(CLD_CTX(&keys->v)));
     }
     cld_add_attention(g, &t->attention, &t->mask, CLD_CTX(&t->q_rot),
                       several ? CLD_ALL(&keys->k) : CLD_SEEN(&keys->k),
@@ -205,12 +270,15 @@ static void add_layer(struct cld_target *t, size_t i)
     cld_add_gemm(g, kind, CLD_CTX(&t->o), CLD_ALL(&l->wo), bias(&l->bo, c->o_bias),
                  CLD_CTX(&t->x), CLD_CTX(&t->x_mid));
     cld_add_rmsnorm(g, CLD_CTX(&t->x_mid), CLD_ALL(&l->ln2), eps, CLD_CTX(&t->y), CLD_NONE);
-    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wg), bias(&l->bg, c->mlp_bias),
-                 CLD_NONE, CLD_CTX(&t->gate));
-    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&l->wu), bias(&l->bu, c->mlp_bias),
-                 CLD_NONE, CLD_CTX(&t->up));
-    cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), CLD_CTX(&t->act));
-    cld_add_gemm(g, kind, CLD_CTX(&t->act), CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias),
+    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&j->wgu), bias(&j->bgu, c->mlp_bias), CLD_NONE,
+                 CLD_CTX(&t->gate_up));
+    bool turns = turns_mlp(t);
+    struct cld_ref act = turns ? cld_turned(CLD_CTX(&t->act)) : CLD_CTX(&t->act);
+    if (turns)
+        cld_add_swiglu_turned(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
+    else
+        cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
+    cld_add_gemm(g, turns ? CLD_GEMM_TN : kind, act, CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias),
                  CLD_CTX(&t->x_mid), CLD_CTX(&t->x));
 }
 
@@ -299,9 +367,10 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
         return s;
     t->keys = calloc(cld_max(1, t->n_layers), sizeof *t->keys);
     t->layers = calloc(cld_max(1, t->n_layers), sizeof *t->layers);
+    t->joint = calloc(cld_max(1, t->n_layers), sizeof *t->joint);
     t->tap_parts = calloc(cld_max(1, options->n_taps), sizeof *t->tap_parts);
     t->n_kept = calloc(n_texts(t), sizeof *t->n_kept);
-    if (!t->keys || !t->n_kept || !t->layers || !t->tap_parts)
+    if (!t->keys || !t->n_kept || !t->layers || !t->joint || !t->tap_parts)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a target of %zu layers",
                         t->n_layers);
     t->turned = products_turn(t);
@@ -331,6 +400,7 @@ void cld_target_free(struct cld_target *t)
     if (!t)
         return;
     free(t->layers);
+    free(t->joint);
     free(t->tap_parts);
     free(t->keys);
     free(t->n_kept);

@@ -33,6 +33,12 @@ struct cld_target_layer {
     struct cld_tensor bq, bk, bv, bo, bg, bu, bd; /* biases; used where the config has them */
 };
 
+/* Matrices and biases of a layer that lie side by side, as one: products of the same rows by all of
+ * them. Those of the MLP have room for the intermediate width rounded up where they are turned. */
+struct cld_target_joint {
+    struct cld_tensor wqkv, wgu, bqkv, bgu;
+};
+
 /* Keys and values of a layer, [n_tokens, kv]; with options.n_kept each layer has its own, of the texts
  * so far, [n_texts * n_kept, kv]: rows [i * n_kept, (i + 1) * n_kept) are text i's. Else all share one. */
 struct cld_target_keys {
@@ -49,14 +55,17 @@ struct cld_target {
     struct cld_tensor embed, head; /* [V, H]; tied: head is embed */
     struct cld_tensor norm;
     struct cld_target_layer *layers;
+    struct cld_target_joint *joint; /* [n_layers] */
     struct cld_tensor ids, positions, rope;
-    struct cld_tensor x, x_mid, y, q_raw, q_rot, k_raw, o, lse, gate, up, act;
+    struct cld_tensor x, x_mid, y, q_rot, o, lse;
+    struct cld_tensor qkv, q_raw, k_raw, v_raw; /* of a layer's projections: all, and its columns */
+    struct cld_tensor gate_up, gate, up, act;   /* act [I, n_tokens] where it is made turned */
     struct cld_tensor taps;   /* [n_tokens, n_taps * H], tap i in columns [i * H, (i + 1) * H) */
     struct cld_tensor logits; /* [n_logits, V] F32, see cld_target_logits */
     struct cld_target_keys *keys; /* [n_layers] */
     size_t *n_kept; /* [n_texts] tokens of each that are there now */
-    /* With several texts: keys and values of a pass on their way to their places; rows wanted. */
-    struct cld_tensor k_new, v_new, places, rows;
+    /* With several texts: keys of a pass on their way to their places; rows wanted. */
+    struct cld_tensor k_new, places, rows;
     struct cld_tensor *tap_parts; /* [n_taps] */
     struct cld_attention_plan attention;
     struct cld_attention_mask mask;

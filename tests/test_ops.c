@@ -12,6 +12,8 @@
 
 #include "check.h"
 #include "ops.h"
+#include "dtype.h"
+#include "random.h"
 #include "test_device.h"
 
 static void test_table(void **state)
@@ -115,6 +117,88 @@ static void shorter_batches(enum cld_family family)
         cld_queue_seal(b.q);
     }
     assert_int_equal(cld_queue_finish(b.q, &b.err), CLD_OK);
+    cld_queue_close(b.q);
+}
+
+enum { most_values = 1 << 16 }; /* of a tensor here */
+
+static void write_values(struct bench *b, const struct cld_tensor *t, uint64_t salt, float scale)
+{
+    static float f[most_values];
+    static uint16_t h[most_values];
+    size_t n = cld_tensor_elems(t);
+    assert_true(n <= most_values);
+    for (size_t i = 0; i < n; i++) {
+        f[i] = scale * (float)cld_random_normal(cld_random_u64(salt, CLD_RANDOM_TEST, 0, i, 0));
+        h[i] = cld_f32_to_bf16(f[i]);
+    }
+    assert_int_equal(cld_buf_write(t->buf, 0, t->type == CLD_F32 ? (void *)f : (void *)h,
+                                   cld_tensor_bytes(t), &b->err),
+                     CLD_OK);
+}
+
+/* turned [c, ld] bf16 holds [n, c] of plain bf16 but for a rounding, and zeros behind up to 8. */
+static void assert_turned(struct bench *b, const struct cld_tensor *turned,
+                          const struct cld_tensor *plain, float least)
+{
+    static uint16_t x[most_values], y[most_values];
+    size_t n = plain->n_rows, c = plain->n_cols, ld = turned->ld;
+    assert_true(c * ld <= most_values);
+    assert_int_equal(cld_buf_read(plain->buf, 0, x, cld_tensor_bytes(plain), &b->err), CLD_OK);
+    assert_int_equal(cld_buf_read(turned->buf, 2 * turned->offset, y, c * ld * sizeof *y, &b->err),
+                     CLD_OK);
+    for (size_t j = 0; j < c; j++)
+        for (size_t i = 0; i < (n + 7) / 8 * 8; i++) {
+            float got = cld_bf16_to_f32(y[j * ld + i]);
+            float want = i < n ? cld_bf16_to_f32(x[i * c + j]) : 0;
+            if (fabsf(got - want) > fabsf(want) / 100 + least)
+                fail_msg("turned [%zu, %zu] is %g, not %g", j, i, (double)got, (double)want);
+        }
+}
+
+/* Results in the order that tensor cores read are those that others read, with tails of rows, of
+ * blocks and of strips. */
+static void test_turned_results(void **state)
+{
+    static const size_t shapes[][2] = {{1, 8}, {133, 72}, {256, 128}, {70, 584}};
+    struct bench b = open_bench(CLD_FAMILY_GPU);
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        size_t n = shapes[i][0], c = shapes[i][1], ld = (n + 7) / 8 * 8 + 8;
+        struct cld_tensor gate = make(&b, CLD_BF16, n, c), up = make(&b, CLD_BF16, n, c),
+                          y = make(&b, CLD_BF16, n, c), turned = make(&b, CLD_BF16, 2 * c, ld),
+                          d_gate = make(&b, CLD_BF16, n, c), d_up = make(&b, CLD_BF16, n, c);
+        struct cld_tensor half = cld_tensor_rows(&turned, 0, c);
+        write_values(&b, &gate, 1, 2);
+        write_values(&b, &up, 2, 1);
+        half.n_cols = turned.n_cols = n;
+        assert_int_equal(cld_swiglu_forward(b.q, &gate, &up, &y, &b.err), CLD_OK);
+        assert_int_equal(cld_swiglu_forward_turned(b.q, &gate, &up, &half, &b.err), CLD_OK);
+        assert_turned(&b, &half, &y, 1e-6f);
+        assert_int_equal(cld_swiglu_backward(b.q, &gate, &up, &y, &d_gate, &d_up, &b.err), CLD_OK);
+        assert_int_equal(
+            cld_swiglu_backward_turned(b.q, &gate, &up, &y, &gate, &up, &turned, &b.err), CLD_OK);
+        assert_turned(&b, &half, &d_gate, 1e-6f);
+        half = cld_tensor_rows(&turned, c, c);
+        assert_turned(&b, &half, &d_up, 1e-6f);
+        half = cld_tensor_rows(&turned, 0, c);
+        assert_turned(&b, &half, &gate, 0);
+
+        struct cld_tensor z = make(&b, CLD_F32, n, c), labels = make(&b, CLD_I32, 1, n),
+                          weights = make(&b, CLD_F32, 1, n), loss = make(&b, CLD_F32, 1, n),
+                          hit = make(&b, CLD_I32, 1, n);
+        int32_t label[256];
+        for (size_t r = 0; r < n; r++)
+            label[r] = (int32_t)(r * 37 % c);
+        write_ints(&b, &labels, label);
+        write_values(&b, &z, 3, 4);
+        write_values(&b, &weights, 4, 1);
+        assert_int_equal(cld_cross_entropy(b.q, &z, &labels, &weights, &loss, &hit, &y, &b.err),
+                         CLD_OK);
+        assert_int_equal(cld_cross_entropy_turned(b.q, &z, &labels, &weights, &loss, &half, &b.err),
+                         CLD_OK);
+        assert_turned(&b, &half, &y, 1e-5f);
+    }
     cld_queue_close(b.q);
 }
 
@@ -237,7 +321,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),           cmocka_unit_test(test_refused_shapes),
-        cmocka_unit_test(test_shorter_batches), cmocka_unit_test(test_indices_outside),
+        cmocka_unit_test(test_shorter_batches),
+        cmocka_unit_test(test_turned_results), cmocka_unit_test(test_indices_outside),
         cmocka_unit_test(test_non_finite),      cmocka_unit_test(test_streams),
         cmocka_unit_test(test_unknown_op),
     };
