@@ -96,6 +96,7 @@ static struct counts count(const json_t *column, const char *op)
             else
                 n.unsupported++;
     }
+    n.unsupported += *text(column, "why") != 0; /* the whole column */
     return n;
 }
 
@@ -106,7 +107,7 @@ static void put_counts(struct counts n, FILE *to)
     else if (n.passed)
         fprintf(to, " %zu pass%s |", n.passed, n.unsupported ? ", in part" : "");
     else
-        fputs(" unsupported |", to);
+        fputs(n.unsupported ? " unsupported |" : " not run |", to);
 }
 
 /* --- written ---------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@ expect 'failures are counted' 0 '^\| P \| 1 \| source \| \*\*1 of 6 fail\*\* \| 
     check-kernels --summary "$scratch/golden.json"
 check 'by operation' grep -qxF '| add | **1 of 6 fail** |' "$scratch/stdout"
 check 'what is not there is said' grep -qxF '| fill | unsupported |' "$scratch/stdout"
+check 'what was not run is said' grep -qxF '| ema | not run |' "$scratch/stdout"
 check 'with the reason' grep -qxF '* source, add cpu f32, a case: FAIL: wrong' "$scratch/stdout"
 check 'and quirks and limit' grep -qxF 'D. Cases of up to 7 elements. Quirks: some.' "$scratch/stdout"
 verdict
