@@ -74,7 +74,7 @@ static enum cld_status check_name(const struct cld_check_options *options, struc
 
 /* --- threads ---------------------------------------------------------------------------------- */
 
-enum { max_threads = 8, max_tasks = 64 };
+enum { max_threads = 8 };
 
 /* One operation in one family and one storage, with a queue of its own. */
 struct task {
@@ -93,7 +93,7 @@ struct task {
 struct crew {
     const struct cld_device_info *device;
     const struct cld_check_options *options;
-    struct task tasks[max_tasks];
+    struct task *tasks; /* [n_tasks] */
     size_t n_tasks;
     pthread_mutex_t lock;   /* guards what follows, and `done` */
     pthread_cond_t changed; /* a task is done */
@@ -208,14 +208,17 @@ static void *work(void *arg)
 static enum cld_status plan_tasks(struct crew *crew, struct cld_error *err)
 {
     const struct cld_check_options *options = crew->options;
+    size_t n_most = 0;
+    for (const struct cld_check_op *o = table(options); o->name; o++)
+        n_most += 4; /* of two families by two storages */
+    if (!(crew->tasks = calloc(cld_max(n_most, 1), sizeof *crew->tasks)))
+        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu checks", n_most);
     for (const struct cld_check_op *o = table(options); o->name; o++)
         for (enum cld_family f = CLD_FAMILY_CPU; f <= CLD_FAMILY_GPU; f++)
             for (enum cld_dtype storage = CLD_F32; storage <= CLD_BF16; storage++) {
                 bool other = options->family && options->family != f;
                 if (!wanted(options, o) || options->skip[storage] || other)
                     continue;
-                if (crew->n_tasks == max_tasks)
-                    return cld_fail(err, CLD_E_INTERNAL, "", "more than %d checks", max_tasks);
                 crew->tasks[crew->n_tasks++] =
                     (struct task){.op = o, .family = f, .storage = storage, .err = CLD_ERROR_INIT};
             }
@@ -308,6 +311,7 @@ done:
     }
     pthread_cond_destroy(&crew->changed);
     pthread_mutex_destroy(&crew->lock);
+    free(crew->tasks);
     free(crew);
     return s;
 }

@@ -29,6 +29,8 @@ expect 'a table of times' 0 '^\| cpu f32, sum_squares n=1 c=2097152 .* \| [0-9.e
 expect 'a time in JSON' 0 '"clock": "(events|host)"' "${one[@]}" --mode perf --format json
 expect 'unsupported, because' 0 '^unsupported .*gemm_tensor: tensor cores are used through inline PTX' \
     check-kernels --device cpu:0/1 --op gemm --mode perf --precision fp32
+expect 'all operations of both families' 0 '^[0-9]{3} passed, 0 failed' \
+    check-kernels --device cpu:0/1 --limit 10
 expect 'every device and path' 0 '^\| sum_squares +\| pass 5 +\| pass 5 ' \
     check-kernels --op sum_squares --precision fp32 --family cpu --all
 expect 'JUnit' 0 '<testcase classname="sum_squares.gpu.f32" name="sum_squares n=1 c=0' \
