@@ -24,16 +24,16 @@ struct cld_bench_dim {
 };
 
 struct cld_bench_record {
-    const char *what;  /* as in bench.what */
-    char name[48];     /* "NT", "rmsnorm backward" */
+    const char *what; /* as in bench.what */
+    char name[48];    /* "NT", "rmsnorm backward" */
     struct cld_bench_dim shape[cld_bench_max_dims];
     size_t n_dims;
     char storage[48];  /* "fp32", or of each operand */
     char variant[160]; /* kernels that ran, as the operation names them */
     /* Of one run; 0 where there is nothing to say. */
-    double flop, bytes; /* useful operations; bytes that must move */
-    bool off_device;    /* they move to or from the host: its memory is no bound for them */
-    double tokens;      /* of context */
+    double flop, bytes;  /* useful operations; bytes that must move */
+    bool off_device;     /* they move to or from the host: its memory is no bound for them */
+    double tokens;       /* of context */
     size_t device_bytes; /* held on the device at most */
     /* A repeat enqueues `runs` runs and waits; times are of one run, over the repeats. */
     size_t repeats, runs;
@@ -71,12 +71,14 @@ struct cld_bench {
     bool kernel_times; /* log the time of each kernel of a step */
 };
 
-/* One kind of what can be measured. Products and transfers need no setup, steps a feed with rows. */
+/* One kind of what can be measured. Products and transfers need no setup, steps a feed with rows.
+ */
 enum cld_status cld_bench_kind(const struct cld_bench *b, enum cld_bench_what what,
                                struct cld_error *err);
 bool cld_bench_needs_setup(enum cld_bench_what what);
 bool cld_bench_needs_rows(enum cld_bench_what what);
-/* Which rates of a device bound its records: none of whole steps, that of copies, or products, too. */
+/* Which rates of a device bound its records: none of whole steps, that of copies, or products, too.
+ */
 enum cld_bench_bound { CLD_BENCH_UNBOUND, CLD_BENCH_BY_COPIES, CLD_BENCH_BY_BOTH };
 enum cld_bench_bound cld_bench_bound(enum cld_bench_what what);
 

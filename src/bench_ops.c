@@ -61,8 +61,8 @@ static enum cld_status measure_product(const struct cld_bench *b, struct cld_que
         [CLD_GEMM_NT] = "NT", [CLD_GEMM_NN] = "NN", [CLD_GEMM_TN] = "TN"};
     struct cld_bench_case c = {0};
     struct product p = {.g = {.backend = backend}};
-    struct cld_bench_record r = {.what = "gemm", .flop = 2.0 * (double)z->m * (double)z->n *
-                                                         (double)z->k};
+    struct cld_bench_record r = {.what = "gemm",
+                                 .flop = 2.0 * (double)z->m * (double)z->n * (double)z->k};
     enum cld_status s = cld_bench_case_open(&c, q, err);
     if (s)
         goto done;
@@ -99,9 +99,10 @@ enum cld_status cld_bench_gemm(const struct cld_bench *b, struct cld_queue *q,
                 }
                 if ((backend == CLD_GEMM_SM80 || backend == CLD_GEMM_SM90A) &&
                     (storage != CLD_BF16 || !strcmp(cld_gemm_backend_name(q, backend), "none"))) {
-                    cld_info("gemm: %s is left out in %s, it takes bf16 on NVIDIA tensor cores alone",
-                             backend == CLD_GEMM_SM80 ? "sm80" : "sm90a",
-                             cld_bench_storage_name(storage));
+                    cld_info(
+                        "gemm: %s is left out in %s, it takes bf16 on NVIDIA tensor cores alone",
+                        backend == CLD_GEMM_SM80 ? "sm80" : "sm90a",
+                        cld_bench_storage_name(storage));
                     continue;
                 }
                 for (int kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN; kind++)
@@ -144,9 +145,9 @@ static enum cld_status make_attention(const struct cld_bench *b, struct cld_benc
     size_t n_q = batch->n_draft, n_keys = batch->n_ctx + batch->n_draft;
     size_t q_cols = d->n_heads * d->head_dim, k_cols = d->n_kv_heads * d->head_dim;
     const enum cld_dtype grad = storage; /* as in the drafter */
-    enum cld_status s = cld_attention_plan(c->q, b->cfg->attention.backend, n_q, n_keys, d->n_heads,
-                                           d->n_kv_heads, d->head_dim, storage, grad, true,
-                                           &t->plan, err);
+    enum cld_status s =
+        cld_attention_plan(c->q, b->cfg->attention.backend, n_q, n_keys, d->n_heads, d->n_kv_heads,
+                           d->head_dim, storage, grad, true, &t->plan, err);
     if (s)
         return s;
     t->a.plan = &t->plan;
@@ -275,7 +276,8 @@ static enum cld_status measure_loss(const struct cld_bench *b, struct cld_queue 
     t.l.head = cld_bench_operand(&c, storage, v, h, "head");
     t.l.logits = cld_bench_operand(&c, CLD_F32, chunk, v, "logits");
     if (cld_head_loss_turns(q, &t.l)) {
-        struct cld_tensor *turned = cld_bench_operand(&c, CLD_BF16, h, cld_round_up(v, 8), "head, turned");
+        struct cld_tensor *turned =
+            cld_bench_operand(&c, CLD_BF16, h, cld_round_up(v, 8), "head, turned");
         turned->n_cols = v;
         t.l.head_turned = turned;
     }
@@ -289,8 +291,8 @@ static enum cld_status measure_loss(const struct cld_bench *b, struct cld_queue 
         turned->n_cols = chunk;
         t.l.d_logits = turned;
     } else {
-        t.l.d_logits = storage == CLD_F32 ? t.l.logits
-                                          : cld_bench_operand(&c, storage, chunk, v, "d logits");
+        t.l.d_logits =
+            storage == CLD_F32 ? t.l.logits : cld_bench_operand(&c, storage, chunk, v, "d logits");
     }
     t.l.dz = cld_bench_operand(&c, storage, n, h, "dz");
     t.scratch = cld_bench_buffer(&c, cld_head_loss_scratch_bytes(q, &t.l), "scratch");

@@ -15,7 +15,7 @@ struct runner {
     struct cld_machines machines;
     struct cld_pipeline *pipeline;
     size_t n_updates, n_done; /* n_done: measured steps */
-    double tokens, cpu_ms; /* of a measured step, on average, as below */
+    double tokens, cpu_ms;    /* of a measured step, on average, as below */
     struct cld_pipeline_waits waits;
 };
 
@@ -42,12 +42,11 @@ static enum cld_status open_runner(struct runner *t, const struct cld_bench *b,
     t->cfg.train.steps = b->cfg->bench.warmup + b->cfg->bench.repeats + 1;
     t->cfg.train.evaluate_every = 0;
     t->cfg.features.mode = CLD_FEATURES_ONLINE;
-    if ((s = cld_crew_make(&t->crew, &t->cfg, b->devices, err)) ||
-        (s = leave_target_out(t, err)) ||
+    if ((s = cld_crew_make(&t->crew, &t->cfg, b->devices, err)) || (s = leave_target_out(t, err)) ||
         (s = cld_machines_join(&t->machines, NULL, t->crew.n_drafters, &t->cfg, err)) ||
         (s = cld_crew_plan(&t->crew, &t->cfg, b->setup, NULL, err)) ||
-        (s = cld_pipeline_open(&t->cfg, b->setup, &t->crew, &t->machines, b->feed, NULL, NULL,
-                               0, &t->pipeline, err)))
+        (s = cld_pipeline_open(&t->cfg, b->setup, &t->crew, &t->machines, b->feed, NULL, NULL, 0,
+                               &t->pipeline, err)))
         return s;
     return cld_pipeline_begin(t->pipeline, NULL, NULL, err);
 }
@@ -74,8 +73,8 @@ static enum cld_status take_steps(struct runner *t, const struct cld_bench *b, d
         struct cld_pipeline_waits w;
         double begun = cld_clock_ms();
         enum cld_status s = cld_bench_go_on(err);
-        if (s || (s = cld_pipeline_step(t->pipeline, t->cfg.train.learning_rate, ++t->n_updates,
-                                        &r, &w, err)))
+        if (s || (s = cld_pipeline_step(t->pipeline, t->cfg.train.learning_rate, ++t->n_updates, &r,
+                                        &w, err)))
             return s;
         if (i < n_warm)
             continue;
@@ -105,10 +104,10 @@ static enum cld_status write_steps(const struct runner *t, const struct cld_benc
     r.device_bytes = f->held_bytes;
     snprintf(r.variant, sizeof r.variant, "attention %s; products %s", f->attention, f->gemm);
     *median_ms = r.median_ms;
-    cld_info("waits of a step, means over workers: %.3f ms for slots, %.3f ms for features, %.3f ms "
-             "for the exchange, which was under way for %.3f ms",
-             t->waits.slot_ms, t->waits.features_ms, t->waits.exchange_ms,
-             t->waits.exchange_whole_ms);
+    cld_info(
+        "waits of a step, means over workers: %.3f ms for slots, %.3f ms for features, %.3f ms "
+        "for the exchange, which was under way for %.3f ms",
+        t->waits.slot_ms, t->waits.features_ms, t->waits.exchange_ms, t->waits.exchange_whole_ms);
     for (size_t i = 0; i < t->crew.n_targets + t->crew.n_drafters; i++) {
         const struct cld_worker_facts *w = cld_pipeline_facts(t->pipeline, i);
         cld_info("%s on %s: %.3f GiB planned, %.3f GiB held, %.3f GiB of pinned host memory",
@@ -147,10 +146,11 @@ enum cld_status cld_bench_pipeline(const struct cld_bench *b, struct cld_error *
     if ((s = measure(b, ms, &together_ms, &cpu_ms, err)) ||
         (s = cld_bench_one_worker(b, &alone, &alone_cpu_ms, err)))
         goto done;
-    cld_info("a step of the pipeline takes %.3f ms, one worker's %.3f ms (%+.1f%%); in processor time "
-             "%.3f and %.3f ms (%+.1f%%)",
-             together_ms, alone.median_ms, 100 * (together_ms / alone.median_ms - 1), cpu_ms,
-             alone_cpu_ms, 100 * (cpu_ms / alone_cpu_ms - 1));
+    cld_info(
+        "a step of the pipeline takes %.3f ms, one worker's %.3f ms (%+.1f%%); in processor time "
+        "%.3f and %.3f ms (%+.1f%%)",
+        together_ms, alone.median_ms, 100 * (together_ms / alone.median_ms - 1), cpu_ms,
+        alone_cpu_ms, 100 * (cpu_ms / alone_cpu_ms - 1));
     s = cld_bench_write(b->sink, &alone, err);
 done:
     free(ms);

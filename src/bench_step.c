@@ -15,8 +15,8 @@ struct stepper {
     struct cld_worker w;
     struct cld_step step;
     size_t n_updates, n_done; /* n_done: measured steps of the last call of take_steps */
-    double tokens; /* of the measured steps */
-    double first_ms, cpu_ms; /* cpu_ms: of a measured step, on average */
+    double tokens;            /* of the measured steps */
+    double first_ms, cpu_ms;  /* cpu_ms: of a measured step, on average */
 };
 
 static enum cld_status open_stepper(struct stepper *t, const struct cld_bench *b, bool with_target,
@@ -128,8 +128,7 @@ static void make_record(const struct stepper *t, const char *what, const char *n
     cld_bench_step_record(t->b, what, name, ms, n, tokens, r);
     r->device_bytes = cld_queue_peak_bytes(t->w.q);
     snprintf(r->variant, sizeof r->variant, "attention %s; products %s",
-             t->w.drafter.attention.variant,
-             cld_gemm_backend_name(t->w.q, t->w.drafter.gemm));
+             t->w.drafter.attention.variant, cld_gemm_backend_name(t->w.q, t->w.drafter.gemm));
 }
 
 static enum cld_status write_record(struct stepper *t, const char *name, double *ms, size_t n,
@@ -161,7 +160,8 @@ static enum cld_status measure(const struct cld_bench *b, bool with_target, doub
     const char *kind = with_target ? "target online" : "precomputed features";
     enum cld_status s = open_stepper(&t, b, with_target, false, err);
     if (s || (s = take_steps(&t, ms, part_ms, err)) ||
-        (s = write_record(&t, kind, ms, t.n_done, t.tokens, err)) || (s = write_first(&t, kind, ms, err)))
+        (s = write_record(&t, kind, ms, t.n_done, t.tokens, err)) ||
+        (s = write_first(&t, kind, ms, err)))
         goto done;
     t.step.split = true;
     if ((s = take_steps(&t, ms, part_ms, err)))
@@ -222,7 +222,8 @@ static enum cld_status log_kernels(const struct cld_bench *b, double *ms, double
     for (size_t i = 0; i < t.n_done; i++)
         wall += ms[i];
     cld_debug("kernels of a step from precomputed features: %.3f ms of %.3f ms, which this takes "
-              "while kernels are timed:", sum / steps, wall / steps);
+              "while kernels are timed:",
+              sum / steps, wall / steps);
     for (size_t i = 0; i < n; i++)
         cld_debug("%9.3f ms %5.1f%% %6.1f launches  %s", times[i].ms / steps,
                   sum > 0 ? 100 * times[i].ms / sum : 0, (double)times[i].n / steps, times[i].name);

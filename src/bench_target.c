@@ -55,7 +55,8 @@ static enum cld_status measure(const struct cld_bench *b, struct cld_queue *q, c
         (s = cld_bench_case_create(&c, b, err)) || (s = weights(b, &t.target, err)))
         goto done;
     r.tokens = (double)t.batch.n_ctx;
-    /* Multiplications and additions of the products; attention comes on top. Weights are read once. */
+    /* Multiplications and additions of the products; attention comes on top. Weights are read once.
+     */
     r.flop = 2 * (double)t.batch.n_ctx * n_weights(&t.target);
     r.bytes = n_weights(&t.target) * (double)cld_dtype_bytes(options.storage);
     snprintf(r.name, sizeof r.name, "%s", name);
@@ -80,11 +81,11 @@ enum cld_status cld_bench_target(const struct cld_bench *b, struct cld_error *er
         const char *name;
         const int *taps;
         size_t n_taps;
-    } passes[] = {{"all layers", last, 1},
-                  {"to the last tap", b->setup->taps, b->setup->n_taps}};
+    } passes[] = {{"all layers", last, 1}, {"to the last tap", b->setup->taps, b->setup->n_taps}};
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < 2 && !s; i++) {
-        struct cld_queue *q = NULL; /* a new one each time: the weights of the last are gone with it */
+        struct cld_queue *q =
+            NULL; /* a new one each time: the weights of the last are gone with it */
         if (!(s = cld_bench_open_queue(b, &q, err)))
             s = measure(b, q, passes[i].name, passes[i].taps, passes[i].n_taps, err);
         cld_queue_close(q);

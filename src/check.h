@@ -53,8 +53,8 @@ struct cld_check_bound_info {
 extern const struct cld_check_bound_info cld_check_bounds[CLD_N_BOUNDS];
 
 enum cld_check_mode {
-    CLD_CHECK_ALL,    /* every case */
-    CLD_CHECK_GRAD,   /* cases with gradients that differences confirm, in more directions */
+    CLD_CHECK_ALL,     /* every case */
+    CLD_CHECK_GRAD,    /* cases with gradients that differences confirm, in more directions */
     CLD_CHECK_SUPPORT, /* the first case of each operation that has work to do */
     CLD_CHECK_PERF     /* cases of modest size, checked and timed; no other mode has them */
 };
@@ -72,9 +72,9 @@ struct cld_check_result {
      * by that of the reference, the largest error by the reference's largest value. */
     enum cld_check_bound bound;
     double nmse, max;
-    double worst;    /* the larger part of what is allowed */
-    /* Mode PERF: of one run, by the device's events or, where they say nothing, by the host's clock;
-     * 0: not timed. Bytes of the operands, read and written once each. */
+    double worst; /* the larger part of what is allowed */
+    /* Mode PERF: of one run, by the device's events or, where they say nothing, by the host's
+     * clock; 0: not timed. Bytes of the operands, read and written once each. */
     double ms, bytes;
     bool by_events;
     char why[320];   /* it failed or is unsupported */
@@ -87,8 +87,7 @@ struct cld_check_results {
 void cld_check_results_free(struct cld_check_results *r);
 /* Adds a copy of *result. CLD_E_MEMORY. */
 enum cld_status cld_check_results_add(struct cld_check_results *r,
-                                      const struct cld_check_result *result,
-                                      struct cld_error *err);
+                                      const struct cld_check_result *result, struct cld_error *err);
 /* "pass  cpu f32   NAME  (0.2 of tolerance)", or why not and the command that repeats it. */
 void cld_check_print(const struct cld_check_result *r, FILE *to);
 /* Of what was timed: 10^9 bytes of operands a second. */
@@ -102,11 +101,11 @@ struct cld_check_op;
 struct cld_check {
     struct cld_queue *q;
     uint64_t seed;
-    enum cld_dtype storage; /* of activations and weights in this run: F32 or BF16 */
+    enum cld_dtype storage;        /* of activations and weights in this run: F32 or BF16 */
     const struct cld_check_op *op; /* whose bounds may be used; NULL: any */
     enum cld_check_mode mode;
-    const char *only;                  /* the one case that runs; NULL: all */
-    size_t max_elems;                  /* of all tensors of a case; larger ones are left out; 0: none */
+    const char *only; /* the one case that runs; NULL: all */
+    size_t max_elems; /* of all tensors of a case; larger ones are left out; 0: none */
     struct cld_check_results *results; /* NULL: cases are counted, no more */
     size_t n_passed, n_failed;
     /* Layout of the tensors made next; cld_check_begin sets both to 0. */
@@ -146,13 +145,13 @@ struct cld_check_options {
     const char *op; /* only those whose name has it in it (CLD_E_USAGE: none has); NULL: all */
     bool skip[CLD_BF16 + 1]; /* by storage */
     uint64_t seed;
-    const char *only;           /* name of the one case to run; NULL: all */
-    size_t max_elems;           /* cases with larger tensors, all together, are left out; 0: none */
+    const char *only; /* name of the one case to run; NULL: all */
+    size_t max_elems; /* cases with larger tensors, all together, are left out; 0: none */
     enum cld_check_mode mode;
     const struct cld_check_op *ops; /* NULL: cld_check_ops */
     /* As on the command line, for the commands that repeat failures; or NULL. */
     const char *device, *program;
-    FILE *out;          /* a line a case; NULL: failures only, to stderr */
+    FILE *out;                         /* a line a case; NULL: failures only, to stderr */
     struct cld_check_results *results; /* gets every case, in the order of the table; or NULL */
     struct cld_queue_counts *counts;   /* builds and loads are added; or NULL */
     const char *cache_dir;             /* of programs; NULL: none */
@@ -175,8 +174,8 @@ enum cld_status cld_check_device(const struct cld_device_info *device,
 void cld_check_begin(struct cld_check *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Whether this run takes a case: one of modest size that is there to be timed, or one of the others.
- * A run that only lists variants takes both. */
+/* Whether this run takes a case: one of modest size that is there to be timed, or one of the
+ * others. A run that only lists variants takes both. */
 bool cld_check_takes(const struct cld_check *c, bool timed);
 
 /* An input [n_rows, n_cols] of about normal values times `scale`, and its exact host copy. The
@@ -233,8 +232,8 @@ void cld_check_end(struct cld_check *c);
 /* Frees what the last case held. */
 void cld_check_close(struct cld_check *c);
 
-/* Times `body` on the tensors of the case and notes it in c->now; outputs are left as they are then.
- * For cld_check_twice. */
+/* Times `body` on the tensors of the case and notes it in c->now; outputs are left as they are
+ * then. For cld_check_twice. */
 enum cld_status cld_check_time(struct cld_check *c,
                                enum cld_status (*body)(struct cld_check *c, void *arg,
                                                        struct cld_error *err),

@@ -141,7 +141,7 @@ enum cld_status cld_check_swiglu(struct cld_check *c, struct cld_error *err)
         {15, 16, 0, 0, 30, true, true},
         {17, 24, 8, 0, 1e4, false, false}, /* exp(-g) overflows and vanishes */
         {5, 945, 7, 0, 1, false, false},
-        {2, 8200, 8, 0, 1, false, false}, /* more than one chunk of a row */
+        {2, 8200, 8, 0, 1, false, false},  /* more than one chunk of a row */
         {512, 3072, 0, 0, 1, false, true}, /* timed */
     };
     enum { n = sizeof cases / sizeof *cases };
@@ -321,7 +321,8 @@ static enum cld_status scatter_case(struct cld_check *c, size_t n, size_t n_to, 
     }
     if ((s = cld_check_values(c, "index", CLD_I32, 1, n, index, &o.index, err)) ||
         (s = cld_check_twice(c, run_scatter, &o, err)) ||
-        (s = cld_check_compare(c, o.y, want, to == from ? CLD_BOUND_EXACT : cld_check_bound_of(to), err)))
+        (s = cld_check_compare(c, o.y, want, to == from ? CLD_BOUND_EXACT : cld_check_bound_of(to),
+                               err)))
         return s;
     cld_check_end(c);
     return CLD_OK;

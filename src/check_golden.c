@@ -43,9 +43,9 @@ static int put_verdict(json_t *operations, const struct cld_check_result *r)
     json_t *cases = object_at(operations, key);
     if (r->verdict != CLD_CHECK_FAILED && json_object_get(cases, r->name))
         return 0;
-    return json_object_set_new(cases, r->name,
-                               json_pack("{s:s, s:s}", "verdict",
-                                         cld_check_verdict_name(r->verdict), "why", r->why));
+    return json_object_set_new(
+        cases, r->name,
+        json_pack("{s:s, s:s}", "verdict", cld_check_verdict_name(r->verdict), "why", r->why));
 }
 
 static json_t *quirks_of(const struct cld_check_column *c)
@@ -117,10 +117,12 @@ enum cld_status cld_check_golden_load(const char *path, json_t **root, json_t **
 static void say(const char *what, const char *where, const char *name, const char *is,
                 const char *was, FILE *to)
 {
-    fprintf(to, "%-10s  %s  %s: %s, was %s\n", what, where, *name ? name : "the operation", is, was);
+    fprintf(to, "%-10s  %s  %s: %s, was %s\n", what, where, *name ? name : "the operation", is,
+            was);
 }
 
-/* One case that ran; `was` is its verdict in the file, where it is only named if it did not pass. */
+/* One case that ran; `was` is its verdict in the file, where it is only named if it did not pass.
+ */
 static void compare_case(const char *where, const char *name, const char *was, const char *is,
                          FILE *to, struct cld_check_golden *out)
 {
@@ -146,14 +148,15 @@ static void compare_operation(const char *where, json_t *was, json_t *is, bool p
 {
     const char *name;
     json_t *now, *others = json_object_get(was, "others");
-    size_t n_was = (size_t)json_integer_value(json_object_get(was, "passed")) +
-                   json_object_size(others);
+    size_t n_was =
+        (size_t)json_integer_value(json_object_get(was, "passed")) + json_object_size(others);
     json_object_foreach (is, name, now)
         compare_case(where, name, text_at(json_object_get(others, name), "verdict"),
                      text_at(now, "verdict"), to, out);
     if ((was && part) || json_object_size(is) == n_was)
         return;
-    fprintf(to, "%-10s  %s  %zu cases, were %zu\n", "DIFFERENCE", where, json_object_size(is), n_was);
+    fprintf(to, "%-10s  %s  %zu cases, were %zu\n", "DIFFERENCE", where, json_object_size(is),
+            n_was);
     out->n_differences++;
 }
 
@@ -196,8 +199,8 @@ done:
 
 /* --- written ---------------------------------------------------------------------------------- */
 
-/* Puts one case into the counts of its operation; `known`: it is among those that are counted, if it
- * is not named. */
+/* Puts one case into the counts of its operation; `known`: it is among those that are counted, if
+ * it is not named. */
 static int update_case(json_t *operation, const char *name, json_t *now, bool known)
 {
     json_t *others = json_object_get(operation, "others");
@@ -221,8 +224,8 @@ static int update_operation(json_t *operations, const char *key, json_t *cases, 
     bool known = part && json_object_get(operations, key);
     int failed = 0;
     if (!known)
-        failed = json_object_set_new(operations, key,
-                                     json_pack("{s:i, s:{}}", "passed", 0, "others"));
+        failed =
+            json_object_set_new(operations, key, json_pack("{s:i, s:{}}", "passed", 0, "others"));
     json_object_foreach (cases, name, now)
         failed |= update_case(json_object_get(operations, key), name, now, known);
     return failed;

@@ -18,10 +18,10 @@ enum cld_check_path {
 
 struct cld_check_column {
     char *platform, *platform_version, *device, *driver;
-    char path[24];   /* "source", "cached binary", "SPIR-V (bitcode)" */
-    size_t first, n; /* its results */
+    char path[24];    /* "source", "cached binary", "SPIR-V (bitcode)" */
+    size_t first, n;  /* its results */
     size_t max_elems; /* cases with more elements were left out; 0: none */
-    char why[200];   /* the device does not have this path, or only in part; else "" */
+    char why[200];    /* the device does not have this path, or only in part; else "" */
 };
 
 struct cld_check_matrix {
@@ -34,8 +34,7 @@ void cld_check_matrix_free(struct cld_check_matrix *m);
 
 /* Adds a column: runs `options` (whose program, results and counts it replaces) by one path. */
 enum cld_status cld_check_matrix_add(struct cld_check_matrix *m,
-                                     const struct cld_device_info *device,
-                                     enum cld_check_path path,
+                                     const struct cld_device_info *device, enum cld_check_path path,
                                      const struct cld_check_options *options,
                                      struct cld_error *err);
 /* Adds a column for each path up to `last`: source, which leaves its binaries in a directory that
@@ -74,7 +73,8 @@ enum cld_status cld_check_golden_compare(const struct cld_check_matrix *m, const
 /* Writes the verdicts into the file; what it holds of other columns and operations stays. */
 enum cld_status cld_check_golden_update(const struct cld_check_matrix *m, const char *path,
                                         bool part, struct cld_error *err);
-/* The file's columns, borrowed from *root, which the caller drops; check_golden.c has the format. */
+/* The file's columns, borrowed from *root, which the caller drops; check_golden.c has the format.
+ */
 enum cld_status cld_check_golden_load(const char *path, json_t **root, json_t **columns,
                                       struct cld_error *err);
 

@@ -90,7 +90,8 @@ enum cld_status cld_check_dpace(struct cld_check *c, struct cld_error *err)
 struct soft_case {
     size_t n, v, pad, skew;
     double scale, share, temperature;
-    bool in_place, f32; /* the gradient replaces the logits; these are F32 whatever the run stores */
+    bool in_place,
+        f32; /* the gradient replaces the logits; these are F32 whatever the run stores */
 };
 
 struct soft {
@@ -125,9 +126,8 @@ static double soft_reference(const struct soft *o, const double *logits, double 
             if (z[j] > z[first])
                 first = j;
             if (gradient)
-                gradient[i * v + j] =
-                    weight * ((1 - share) * (exp(z[j] - z1) - (j == label)) +
-                              share * heat * (exp(log_q) - exp(log_p)));
+                gradient[i * v + j] = weight * ((1 - share) * (exp(z[j] - z1) - (j == label)) +
+                                                share * heat * (exp(log_q) - exp(log_p)));
         }
         double row = (1 - share) * (z1 - z[label]) + share * heat * heat * divergence;
         total += weight * row;
@@ -169,8 +169,8 @@ static enum cld_status soft_case(struct cld_check *c, const struct soft_case *k,
     enum cld_dtype type = k->f32 ? CLD_F32 : c->storage;
     double *logits, *targets, *labels, *weights, *loss, *hit, *gradient;
     enum cld_status s = CLD_OK;
-    cld_check_begin(c, "soft_targets n=%zu v=%zu ld=+%zu skew=%zu scale=%g share=%g T=%g %s%s", k->n,
-                    k->v, k->pad, k->skew, k->scale, k->share, k->temperature,
+    cld_check_begin(c, "soft_targets n=%zu v=%zu ld=+%zu skew=%zu scale=%g share=%g T=%g %s%s",
+                    k->n, k->v, k->pad, k->skew, k->scale, k->share, k->temperature,
                     cld_dtype_name(type), k->in_place ? "" : " apart");
     c->pad = k->pad;
     c->skew = k->skew;
@@ -218,8 +218,7 @@ static enum cld_status soft_case(struct cld_check *c, const struct soft_case *k,
     o.logits->output = k->in_place;
     bool steep = k->scale >= 10;
     enum cld_check_bound bound = steep ? CLD_BOUND_F32_STEEP : CLD_BOUND_F32_SOFTMAX;
-    enum cld_check_bound small =
-        steep ? CLD_BOUND_BF16_STEEP_GRAD : CLD_BOUND_BF16_GRAD;
+    enum cld_check_bound small = steep ? CLD_BOUND_BF16_STEEP_GRAD : CLD_BOUND_BF16_GRAD;
     if ((s = cld_check_twice(c, run_soft, &o, err)) ||
         (s = cld_check_compare(c, o.loss, loss, bound, err)) ||
         (s = cld_check_compare(c, o.hit, hit, CLD_BOUND_EXACT, err)) ||

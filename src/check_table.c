@@ -38,7 +38,8 @@ const struct cld_check_op cld_check_ops[] = {
     {"fill", cld_check_fill, plain, false, 0},
     {"cross_entropy", cld_check_cross_entropy, copies | BIT(F32_ONE), true, 0},
     {"soft_targets", cld_check_soft_targets,
-     BIT(EXACT) | BIT(F32_SOFTMAX) | BIT(F32_STEEP) | BIT(BF16_GRAD) | BIT(BF16_STEEP_GRAD), true, 0},
+     BIT(EXACT) | BIT(F32_SOFTMAX) | BIT(F32_STEEP) | BIT(BF16_GRAD) | BIT(BF16_STEEP_GRAD), true,
+     0},
     {"dpace", cld_check_dpace, BIT(F32), false, 0},
     {"first_max", cld_check_first_max, BIT(EXACT), false, 0},
     {"sum_squares", cld_check_sum_squares, BIT(F32_ONE), false, 0},
@@ -98,7 +99,7 @@ struct crew {
     pthread_mutex_t lock;   /* guards what follows, and `done` */
     pthread_cond_t changed; /* a task is done */
     size_t n_done;
-    size_t next;            /* task that nobody has taken; n_tasks once one failed */
+    size_t next; /* task that nobody has taken; n_tasks once one failed */
 };
 
 /* The command that repeats one case, or what fits of it. */
@@ -115,8 +116,7 @@ static void put_command(const struct cld_check_options *o, struct cld_check_resu
              o->mode == CLD_CHECK_GRAD   ? " --mode grad"
              : o->mode == CLD_CHECK_PERF ? " --mode perf"
                                          : "",
-             r->name[0] ? " --case '" : "",
-             r->name, r->name[0] ? "'" : "");
+             r->name[0] ? " --case '" : "", r->name, r->name[0] ? "'" : "");
 }
 
 /* Makes a case of an error that says something about one operation; others stay. */
@@ -271,8 +271,8 @@ static enum cld_status collect(struct crew *crew, size_t *n_passed, size_t *n_fa
 /* Some implementations cannot be called from two threads at all; what is timed runs alone. */
 static size_t n_threads(const struct crew *crew)
 {
-    bool one = crew->device->quirks & CLD_QUIRK_SINGLE_THREAD ||
-               crew->options->mode == CLD_CHECK_PERF;
+    bool one =
+        crew->device->quirks & CLD_QUIRK_SINGLE_THREAD || crew->options->mode == CLD_CHECK_PERF;
     long n = one ? 1 : sysconf(_SC_NPROCESSORS_ONLN);
     return cld_min(cld_max(n > 0 ? (size_t)n : 1, 1), cld_min(max_threads, crew->n_tasks));
 }

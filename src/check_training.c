@@ -179,7 +179,8 @@ static enum cld_status run_first_max(struct cld_check *c, void *arg, struct cld_
     return cld_first_max(c->q, &o->x->t, &o->index->t, err);
 }
 
-/* Every third row has its maximum twice, every fifth a NaN, every seventh is one value throughout. */
+/* Every third row has its maximum twice, every fifth a NaN, every seventh is one value throughout.
+ */
 static enum cld_status first_max_case(struct cld_check *c, size_t n, size_t v, size_t pad,
                                       size_t skew, struct cld_error *err)
 {
@@ -196,7 +197,8 @@ static enum cld_status first_max_case(struct cld_check *c, size_t n, size_t v, s
         size_t at = (size_t)cld_random_below(bits, v), again = at + (v - at) / 2;
         double *row = x + i * v;
         for (size_t j = 0; j < v; j++)
-            row[j] = i % 7 == 6 ? -3 : -cld_random_unit(cld_random_u64(bits, CLD_RANDOM_TEST, i, j, 0));
+            row[j] =
+                i % 7 == 6 ? -3 : -cld_random_unit(cld_random_u64(bits, CLD_RANDOM_TEST, i, j, 0));
         want[i] = i % 7 == 6 ? 0 : (double)at;
         if (i % 7 != 6)
             row[at] = 2;
@@ -219,8 +221,8 @@ static enum cld_status first_max_case(struct cld_check *c, size_t n, size_t v, s
 enum cld_status cld_check_first_max(struct cld_check *c, struct cld_error *err)
 {
     static const size_t cases[][4] = {
-        {0, 5, 0, 0}, {1, 1, 0, 0}, {15, 7, 3, 1}, {16, 945, 0, 0}, {36, 233, 7, 0}, {8, 30011, 5, 1},
-        {64, 32768, 0, 0}, /* timed */
+        {0, 5, 0, 0},    {1, 1, 0, 0},     {15, 7, 3, 1},     {16, 945, 0, 0},
+        {36, 233, 7, 0}, {8, 30011, 5, 1}, {64, 32768, 0, 0}, /* timed */
     };
     enum { n = sizeof cases / sizeof *cases };
     enum cld_status s = CLD_OK;
@@ -281,7 +283,8 @@ enum cld_status cld_check_sum_squares(struct cld_check *c, struct cld_error *err
     enum cld_status s = CLD_OK;
     if (cld_check_takes(c, true) && (s = sum_case(c, 1, 1 << 21, 0, 1, false, err)))
         return s;
-    if (!cld_check_takes(c, false) || (s = sum_case(c, 1, 0, 0, 1, false, err)) || (s = sum_case(c, 1, 1, 0, 3, false, err)) ||
+    if (!cld_check_takes(c, false) || (s = sum_case(c, 1, 0, 0, 1, false, err)) ||
+        (s = sum_case(c, 1, 1, 0, 3, false, err)) ||
         (s = sum_case(c, 3, 1367, 1, 1e-3, false, err)) ||
         (s = sum_case(c, 16, 4097, 0, 100, false, err)))
         return s;

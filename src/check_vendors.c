@@ -115,7 +115,8 @@ static void put_counts(struct counts n, FILE *to)
 static void put_overview(const struct page *p, FILE *to)
 {
     fputs("| platform | driver | programs | cases | date | cldraft |\n"
-          "| --- | --- | --- | ---: | --- | --- |\n", to);
+          "| --- | --- | --- | ---: | --- | --- |\n",
+          to);
     for (size_t i = 0; i < p->n_columns; i++) {
         const struct column *c = &p->columns[i];
         fprintf(to, "| %s | %s | %s |", c->platform, c->driver, c->path);
@@ -143,8 +144,8 @@ static void put_operations(const struct column *c, size_t n, FILE *to)
     fputc('\n', to);
 }
 
-/* Whether an operation as a whole was said to be unsupported for this reason in a column before c, or
- * before `key` in c. */
+/* Whether an operation as a whole was said to be unsupported for this reason in a column before c,
+ * or before `key` in c. */
 static bool is_said(const struct column *first, const struct column *c, const char *op,
                     const char *key, const char *why)
 {
@@ -194,8 +195,7 @@ static void put_device(const struct column *c, size_t n, FILE *to)
     if (limit)
         fprintf(to, " Cases of up to %" JSON_INTEGER_FORMAT " elements.", limit);
     for (size_t i = 0; i < json_array_size(quirks); i++)
-        fprintf(to, "%s%s", i ? ", " : " Quirks: ",
-                json_string_value(json_array_get(quirks, i)));
+        fprintf(to, "%s%s", i ? ", " : " Quirks: ", json_string_value(json_array_get(quirks, i)));
     fputs(json_array_size(quirks) ? ".\n\n" : "\n\n", to);
     put_operations(c, n, to);
     for (size_t i = 0; i < n; i++)
@@ -208,7 +208,8 @@ static void put_quirks(FILE *to)
     fputs("\n## Quirks\n\n"
           "What `cldraft devices` prints as `quirk`; the table is `src/quirks.c`.\n\n"
           "| quirk | platform | versions | what is wrong | what is done | more |\n"
-          "| --- | --- | --- | --- | --- | --- |\n", to);
+          "| --- | --- | --- | --- | --- | --- |\n",
+          to);
     for (size_t i = 0; (q = cld_quirk_at(i)); i++) {
         fprintf(to, "| %s | %s | %s | %s | %s |", q->name, q->platform, q->range, q->what,
                 q->action);
@@ -221,12 +222,14 @@ static void put_quirks(FILE *to)
 
 static void put_page(const struct page *p, FILE *to)
 {
-    fputs("# Vendors\n\n"
-          "Where every kernel was compared with a double-precision reference, and what came out: "
-          "`cldraft\ncheck-kernels` ([checks.md](checks.md)) on each platform, by every way that it "
-          "takes programs. How a\nplatform is installed is in [setup.md](setup.md).\n\n"
-          "This page is made from the golden files in `tests/data/golden` by `cldraft check-kernels "
-          "--summary`;\n`benchmarks/vendor_matrix.sh` makes such a file.\n\n", to);
+    fputs(
+        "# Vendors\n\n"
+        "Where every kernel was compared with a double-precision reference, and what came out: "
+        "`cldraft\ncheck-kernels` ([checks.md](checks.md)) on each platform, by every way that it "
+        "takes programs. How a\nplatform is installed is in [setup.md](setup.md).\n\n"
+        "This page is made from the golden files in `tests/data/golden` by `cldraft check-kernels "
+        "--summary`;\n`benchmarks/vendor_matrix.sh` makes such a file.\n\n",
+        to);
     put_overview(p, to);
     for (size_t i = 0, n = 0; i < p->n_columns; i += n) {
         for (n = 1; i + n < p->n_columns && same_device(&p->columns[i], &p->columns[i + n]); n++)

@@ -79,8 +79,8 @@ size_t cld_checkpoint_bytes(const struct cld_drafter *d)
 static enum cld_status write_ema(const char *dir, const struct cld_drafter *d,
                                  const struct cld_image *image, struct cld_error *err)
 {
-    const struct cld_drafter_part part = {"", image ? NULL : &d->ema, image ? image->ema : NULL,
-                                          CLD_BF16, CLD_DTYPES_FLOAT, true};
+    const struct cld_drafter_part part = {
+        "", image ? NULL : &d->ema, image ? image->ema : NULL, CLD_BF16, CLD_DTYPES_FLOAT, true};
     if (!d->options.ema)
         return CLD_OK;
     char *path = cld_format("%s/" CLD_EMA_FILE, dir);
@@ -92,8 +92,7 @@ static enum cld_status write_ema(const char *dir, const struct cld_drafter *d,
 
 /* All files of a checkpoint but the manifest. */
 static enum cld_status write_files(const char *dir, const struct cld_drafter *d,
-                                   const struct cld_image *image,
-                                   const struct cld_drafter_file *f,
+                                   const struct cld_image *image, const struct cld_drafter_file *f,
                                    const struct cld_train_state *st, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -120,8 +119,7 @@ done:
 }
 
 enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d,
-                                    const struct cld_image *image,
-                                    const struct cld_drafter_file *f,
+                                    const struct cld_image *image, const struct cld_drafter_file *f,
                                     const struct cld_train_state *st, size_t keep,
                                     struct cld_error *err)
 {
@@ -239,7 +237,8 @@ enum cld_status cld_checkpoint_ema(const char *dir, char **out, struct cld_error
         return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", dir);
     return has_file(dir, CLD_EMA_FILE)
                ? CLD_OK
-               : cld_fail(err, CLD_E_INPUT, "name a checkpoint of a run with train.ema, or take the "
-                                            "trained weights",
+               : cld_fail(err, CLD_E_INPUT,
+                          "name a checkpoint of a run with train.ema, or take the "
+                          "trained weights",
                           "%s has no mean of weights (" CLD_EMA_FILE ")", dir);
 }

@@ -17,8 +17,8 @@ static bool supports(const struct cld_queue *q, const struct cld_gemm *g)
 {
     if (q->device.quirks & CLD_QUIRK_NO_CLBLAST)
         return false;
-    return !g || (is_f32(g->a) && is_f32(g->b) && is_f32(g->c) && is_f32(g->bias) &&
-                  is_f32(g->residual));
+    return !g ||
+           (is_f32(g->a) && is_f32(g->b) && is_f32(g->c) && is_f32(g->bias) && is_f32(g->residual));
 }
 
 static const char *name(const struct cld_queue *q)
@@ -93,5 +93,10 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     return CLD_OK;
 }
 
-const struct cld_gemm_ops cld_gemm_clblast = {CLD_GEMM_CLBLAST, "F32 tensors, and a platform that it works on", name, supports,
-                                              scratch_bytes, false, run};
+const struct cld_gemm_ops cld_gemm_clblast = {CLD_GEMM_CLBLAST,
+                                              "F32 tensors, and a platform that it works on",
+                                              name,
+                                              supports,
+                                              scratch_bytes,
+                                              false,
+                                              run};

@@ -56,9 +56,9 @@ enum cld_log_level cld_args_log_level(const struct cld_args *a, enum cld_log_lev
 
 typedef enum cld_status cld_cmd_fn(const struct cld_args *a, struct cld_error *err);
 
-cld_cmd_fn cld_cmd_devices, cld_cmd_plan, cld_cmd_train, cld_cmd_status, cld_cmd_report, cld_cmd_eval,
-    cld_cmd_generate, cld_cmd_export, cld_cmd_import, cld_cmd_check_kernels, cld_cmd_check_case, cld_cmd_check_target,
-    cld_cmd_check_tokenizer, cld_cmd_bench, cld_cmd_spirv, cld_cmd_help,
-    cld_cmd_completion, cld_cmd_man;
+cld_cmd_fn cld_cmd_devices, cld_cmd_plan, cld_cmd_train, cld_cmd_status, cld_cmd_report,
+    cld_cmd_eval, cld_cmd_generate, cld_cmd_export, cld_cmd_import, cld_cmd_check_kernels,
+    cld_cmd_check_case, cld_cmd_check_target, cld_cmd_check_tokenizer, cld_cmd_bench, cld_cmd_spirv,
+    cld_cmd_help, cld_cmd_completion, cld_cmd_man;
 
 #endif

@@ -55,8 +55,7 @@ static enum cld_status describe(struct runner *r, const struct cld_device_info *
     struct cld_queue_options options = {.name = "check-case"};
     /* A chunk of three blocks: the cases are small, and the loss shall cross chunks. */
     struct cld_drafter_limits limits = {n_ctx, n_blocks, 3, r->k.n_tokens + c->block_size, 0};
-    struct cld_drafter_options how = {
-        .storage = storage, .attention = attention, .train = true};
+    struct cld_drafter_options how = {.storage = storage, .attention = attention, .train = true};
     if ((s = cld_queue_open(device, &options, &r->q, err)))
         return s;
     if (!(r->plan = cld_plan_new()))
@@ -109,8 +108,8 @@ static enum cld_status upload_features(struct runner *r, size_t first, size_t n,
     size_t at = 0, width = r->d.features.n_cols;
     for (size_t i = first; i < first + n; i++) {
         const struct cld_document *d = &r->k.docs[i];
-        enum cld_status s = cld_tensor_write(&r->d.features, at, d->n,
-                                             r->k.hidden + r->k.doc_at[i] * width, err);
+        enum cld_status s =
+            cld_tensor_write(&r->d.features, at, d->n, r->k.hidden + r->k.doc_at[i] * width, err);
         if (s)
             return s;
         at += d->n;
@@ -150,9 +149,9 @@ static enum cld_status compare_gradient(struct runner *r, const struct cld_param
     size_t n = p->n_rows * p->n_cols, shape[2] = {p->n_rows, p->n_cols};
     const struct cld_safetensor *f = NULL;
     snprintf(name, sizeof name, "expect.grad.%s", p->name);
-    enum cld_status s = cld_safetensors_expect(r->k.st, name, CLD_DTYPE_BIT(CLD_F32),
-                                               p->is_vector ? 1 : 2,
-                                               p->is_vector ? shape + 1 : shape, &f, err);
+    enum cld_status s =
+        cld_safetensors_expect(r->k.st, name, CLD_DTYPE_BIT(CLD_F32), p->is_vector ? 1 : 2,
+                               p->is_vector ? shape + 1 : shape, &f, err);
     if (s || (s = cld_safetensors_read(r->k.st, f, CLD_F32, r->want, err)) ||
         (s = cld_tensor_read(&p->grad, 0, p->n_rows, r->got, err)))
         return s;
@@ -172,8 +171,8 @@ static enum cld_status compare_output(struct runner *r, const struct tolerance *
     const struct cld_safetensor *f = NULL;
     size_t block = r->k.config.block_size, hidden = r->k.config.hidden, n = 0, per = block * hidden;
     size_t shape[3] = {r->k.n_rows, r->k.n_slots * block, hidden};
-    enum cld_status s = cld_safetensors_expect(r->k.st, "expect.output", CLD_DTYPE_BIT(CLD_F32), 3,
-                                               shape, &f, err);
+    enum cld_status s =
+        cld_safetensors_expect(r->k.st, "expect.output", CLD_DTYPE_BIT(CLD_F32), 3, shape, &f, err);
     if (s || (s = cld_safetensors_read(r->k.st, f, CLD_F32, r->want, err)))
         return s;
     /* Rows of padding blocks are not compared: close the gaps. */
@@ -238,9 +237,10 @@ static enum cld_status run_case(struct runner *r, bool by_row, const struct tole
 
 static void print_result(const char *path, const char *how, const struct result *r)
 {
-    printf("%s  %s, %s: loss %.1e, output %.1e, gradients %.1e (%s), accuracy %.1e, accepted %.1e\n",
-           r->failed ? "FAIL" : "ok  ", path, how, r->loss, r->output, r->gradient,
-           r->worst[0] ? r->worst : "all exact", r->accuracy, r->accepted);
+    printf(
+        "%s  %s, %s: loss %.1e, output %.1e, gradients %.1e (%s), accuracy %.1e, accepted %.1e\n",
+        r->failed ? "FAIL" : "ok  ", path, how, r->loss, r->output, r->gradient,
+        r->worst[0] ? r->worst : "all exact", r->accuracy, r->accepted);
 }
 
 static enum cld_status check_file(const char *path, const struct cld_device_info *device,

@@ -84,8 +84,7 @@ static void probe(const struct cld_device_info *d, struct findings *f)
         goto done;
     for (int i = 0; i < CLD_N_PROBES && cld_device_is_nvidia(d); i++) {
         char why[256];
-        enum cld_probe_verdict is =
-            cld_probe_device(d, (enum cld_probe_family)i, why, sizeof why);
+        enum cld_probe_verdict is = cld_probe_device(d, (enum cld_probe_family)i, why, sizeof why);
         snprintf(f->ptx[i], sizeof f->ptx[i], "%s%s%s", cld_probe_verdict_name(is),
                  why[0] ? ": " : "", why);
     }
@@ -147,7 +146,8 @@ static void print_device(const struct cld_device_info *d, const struct findings 
     printf("    limits      %zu compute units, work-groups of up to %zu\n", d->n_compute_units,
            d->max_group);
     printf("    IL          %s; SPIR-V modules %s%s\n", d->il_version[0] ? d->il_version : "none",
-           cld_module_route(d) ? "as " : "not at all", cld_module_route(d) ? cld_module_route(d) : "");
+           cld_module_route(d) ? "as " : "not at all",
+           cld_module_route(d) ? cld_module_route(d) : "");
     print_extensions(d, all);
     print_quirks(d);
     printf("    kernels     %s family\n", d->class == CLD_CLASS_CPU ? "CPU" : "GPU");
@@ -230,10 +230,10 @@ static json_t *device_object(const struct cld_device_info *d)
         (json_int_t)d->local_bytes, "base_align_bytes", (json_int_t)d->base_align_bytes,
         "max_group", (json_int_t)d->max_group, "compute_units", (json_int_t)d->n_compute_units,
         "extensions", extensions_of(d), "quirks", quirks_of(d));
-    json_t *found =
-        json_pack("{s:s, s:s?, s:o, s:o, s:{s:b, s:o}}", "kernels",
-                  d->class == CLD_CLASS_CPU ? "cpu" : "gpu", "modules", cld_module_route(d), "gemm", text(f.gemm), "attention",
-                  text(f.attention), "probe", "passed", (int)f.passed, "why", text(f.why));
+    json_t *found = json_pack(
+        "{s:s, s:s?, s:o, s:o, s:{s:b, s:o}}", "kernels", d->class == CLD_CLASS_CPU ? "cpu" : "gpu",
+        "modules", cld_module_route(d), "gemm", text(f.gemm), "attention", text(f.attention),
+        "probe", "passed", (int)f.passed, "why", text(f.why));
     if (what && (json_object_update(what, limits) || json_object_update(what, found))) {
         json_decref(what);
         what = NULL;

@@ -97,8 +97,8 @@ enum cld_status cld_cmd_export(const struct cld_args *a, struct cld_error *err)
         (s = cld_dir_make(x.out, err)) ||
         (s = cld_export_write(&x, &device, cld_cmd_precision(a), err)))
         goto done;
-    printf("%s%s exported to %s; read again, it gives the same logits\n", mean ? "the mean of weights of " : "",
-           checkpoint, x.out);
+    printf("%s%s exported to %s; read again, it gives the same logits\n",
+           mean ? "the mean of weights of " : "", checkpoint, x.out);
 done:
     cld_devices_close(devices);
     cld_config_free(&run);

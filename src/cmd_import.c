@@ -22,8 +22,8 @@ static enum cld_status read_layers(const char *text, size_t layers[MAX_LAYERS], 
         if (*end != ',')
             break;
     }
-    return cld_fail(err, CLD_E_USAGE, "for example --layers 2,10,18", "--layers %s is no list of layers",
-                    text);
+    return cld_fail(err, CLD_E_USAGE, "for example --layers 2,10,18",
+                    "--layers %s is no list of layers", text);
 }
 
 enum cld_status cld_cmd_import(const struct cld_args *a, struct cld_error *err)

@@ -151,7 +151,7 @@ struct cld_config {
         double wsd_decay; /* share of steps in which wsd goes down */
         double min_lr_ratio;
         double beta1, beta2, epsilon, weight_decay;
-        double clip;  /* largest global gradient norm; 0: off */
+        double clip; /* largest global gradient norm; 0: off */
         enum cld_objective objective;
         double gamma; /* decay of loss weights within a block; 0: uniform */
         double dpace_alpha;
@@ -182,11 +182,11 @@ struct cld_config {
         enum cld_program_source program;
         enum cld_family kernels;
         enum cld_dtype precision; /* CLD_F32 or CLD_BF16: storage of weights and activations */
-        char *cache_dir; /* NULL: the user's cache directory; "off": none (cache.h) */
-        char *modules;   /* directory of SPIR-V modules; NULL: that of the build (modules.h) */
-        struct {         /* a module of the user's for an operation; NULL: none */
-            char *rmsnorm, *qknorm_rope, *swiglu, *add, *gather, *fill, *cross_entropy, *sum_squares,
-                *adamw;
+        char *cache_dir;          /* NULL: the user's cache directory; "off": none (cache.h) */
+        char *modules; /* directory of SPIR-V modules; NULL: that of the build (modules.h) */
+        struct {       /* a module of the user's for an operation; NULL: none */
+            char *rmsnorm, *qknorm_rope, *swiglu, *add, *gather, *fill, *cross_entropy,
+                *sum_squares, *adamw;
         } override;
     } runtime;
     struct {
@@ -195,10 +195,10 @@ struct cld_config {
         bool tensorboard;
     } log;
     struct {
-        size_t rows; /* held-out rows used; 0: all */
-        bool ema;    /* the mean of weights is what is evaluated */
-        size_t decode_rows;  /* of each bucket; 0: none is decoded */
-        size_t decode_every; /* steps of training; 0: never */
+        size_t rows;                  /* held-out rows used; 0: all */
+        bool ema;                     /* the mean of weights is what is evaluated */
+        size_t decode_rows;           /* of each bucket; 0: none is decoded */
+        size_t decode_every;          /* steps of training; 0: never */
         struct cld_text_list buckets; /* "NAME=FILE"; n == 0: data.heldout */
         size_t new_tokens;            /* of a text, at most */
         double temperature;           /* 0: greedy */
@@ -215,7 +215,7 @@ struct cld_config {
         struct cld_shape_list shapes;
         struct cld_enum_list gemm;    /* enum cld_gemm_backend */
         struct cld_enum_list storage; /* CLD_F32, CLD_BF16; n == 0: runtime.precision */
-        bool target; /* pipelines have one */
+        bool target;                  /* pipelines have one */
         size_t repeats, warmup;
         double least_ms;
         double limit_s; /* of the repeats of one thing; 0: none */
@@ -230,7 +230,7 @@ struct cld_config {
     } sweep;
     struct cld_swept_list swept; /* the other lines of [sweep], in their order */
 
-    char *path;                      /* of the file, as given */
+    char *path; /* of the file, as given */
     /* By row of the table: 0 default, > 0 line, -1 --set, -2 a value of a sweep. */
     int origin[CLD_CONFIG_MAX_KEYS];
 };

@@ -8,7 +8,7 @@
 
 /* Every message names both keys with their numbers, and begins with the place that the value to
  * change is from: a line of the file, --set, or the default. */
-#define REFUSE(cfg, name, hint, ...)                                                              \
+#define REFUSE(cfg, name, hint, ...)                                                               \
     refuse(cfg, name, hint, cld_fail(err, CLD_E_USAGE, "", __VA_ARGS__), err)
 
 static enum cld_status refuse(const struct cld_config *cfg, const char *name, const char *hint,
@@ -189,7 +189,8 @@ static enum cld_status check_features(const struct cld_config *cfg, struct cld_e
         return REFUSE(cfg, "features.mode", "name a directory in features.dir",
                       "features.mode is %s, features.dir is none",
                       cfg->features.mode == CLD_FEATURES_OFFLINE ? "offline" : "hybrid");
-    /* Stored rows are known by their place in data.heldout: those of other files would be taken for them. */
+    /* Stored rows are known by their place in data.heldout: those of other files would be taken for
+     * them. */
     if (cfg->features.mode == CLD_FEATURES_OFFLINE && cfg->eval.buckets.n)
         return REFUSE(cfg, "eval.buckets", "evaluate with features.mode = online",
                       "eval.buckets has %zu files, features.mode is offline", cfg->eval.buckets.n);
@@ -213,8 +214,7 @@ static enum cld_status check_sweep(const struct cld_config *cfg, enum cld_config
 {
     if (cfg->swept.n && use != CLD_CONFIG_BENCH)
         return cld_fail(err, CLD_E_USAGE, "take [sweep] out, or call 'cldraft bench'",
-                        "%s: [sweep] gives several values to %s", cfg->path,
-                        cfg->swept.v[0].name);
+                        "%s: [sweep] gives several values to %s", cfg->path, cfg->swept.v[0].name);
     return CLD_OK;
 }
 
@@ -222,10 +222,12 @@ enum cld_status cld_config_check(const struct cld_config *cfg, enum cld_config_u
                                  struct cld_error *err)
 {
     enum cld_status s;
-    if ((s = check_sweep(cfg, use, err)) || (s = check_needed(cfg, use, err)) || (s = check_data(cfg, use, err)) ||
-        (s = check_taps(cfg, err)) || (s = check_layers(cfg, err)) || (s = check_heads(cfg, err)) ||
+    if ((s = check_sweep(cfg, use, err)) || (s = check_needed(cfg, use, err)) ||
+        (s = check_data(cfg, use, err)) || (s = check_taps(cfg, err)) ||
+        (s = check_layers(cfg, err)) || (s = check_heads(cfg, err)) ||
         (s = check_mask_token(cfg, err)) || (s = check_batch(cfg, err)) ||
-        (s = check_schedule(cfg, err)) || (s = check_objective(cfg, use, err)) || (s = check_features(cfg, err)))
+        (s = check_schedule(cfg, err)) || (s = check_objective(cfg, use, err)) ||
+        (s = check_features(cfg, err)))
         return s;
     return check_memory(cfg, err);
 }

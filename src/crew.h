@@ -23,7 +23,7 @@ struct cld_crew_member {
 };
 
 struct cld_crew {
-    size_t n_targets, n_drafters;     /* n_targets 0: fused */
+    size_t n_targets, n_drafters; /* n_targets 0: fused */
     bool decodes; /* one more member, behind the drafters, decodes held-out rows (run_decoder.h) */
     struct cld_crew_member *at;       /* targets, then drafters */
     struct cld_drafter_limits limits; /* of a micro-batch; set by _plan */
@@ -31,8 +31,8 @@ struct cld_crew {
     bool reads; /* features.mode = offline: the targets are readers of stored features */
 };
 
-/* The device that `spec` names (device.h), with the kernel family of runtime.kernels. Without a spec
- * that of what needs no crew (an evaluation): the first of devices.drafters, or else of
+/* The device that `spec` names (device.h), with the kernel family of runtime.kernels. Without a
+ * spec that of what needs no crew (an evaluation): the first of devices.drafters, or else of
  * devices.targets, or else the default. CLD_E_DEVICE. */
 enum cld_status cld_crew_pick(const struct cld_devices *devices, const struct cld_config *cfg,
                               const char *spec, struct cld_device_info *out, struct cld_error *err);

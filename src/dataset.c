@@ -135,7 +135,7 @@ struct loader {
     struct cld_encoder *encoder; /* NULL without a tokenizer */
     struct cld_tokens tokens;    /* of the row at work */
     struct cld_chat chat, prefix;
-    bool is_chat; /* the row at work: `chat` is its text */
+    bool is_chat;  /* the row at work: `chat` is its text */
     uint8_t *mask; /* [tokens.n] */
     size_t cap_mask, n_logged;
     enum cld_row_fault fault; /* of the row at work */
@@ -159,9 +159,8 @@ static enum cld_status check_history(struct loader *l, const struct cld_message 
 {
     const struct cld_dataset_options *o = l->options;
     size_t n_rewritten = 0;
-    enum cld_status s =
-        cld_chat_history(o->chat_template, messages, n, &l->chat, &l->prefix,
-                         o->history == CLD_HISTORY_MASK, &n_rewritten, err);
+    enum cld_status s = cld_chat_history(o->chat_template, messages, n, &l->chat, &l->prefix,
+                                         o->history == CLD_HISTORY_MASK, &n_rewritten, err);
     if (s)
         return s;
     l->d->counts.n_rewritten += n_rewritten;
@@ -170,8 +169,8 @@ static enum cld_status check_history(struct loader *l, const struct cld_message 
     return cld_fail(err, CLD_E_USAGE,
                     "set checks.history = mask: such answers stay as context and are not learned",
                     "%zu of its answers are written otherwise by template %s once a later turn "
-                    "follows, so the target never wrote what would be learned", n_rewritten,
-                    cld_chat_template_name(o->chat_template));
+                    "follows, so the target never wrote what would be learned",
+                    n_rewritten, cld_chat_template_name(o->chat_template));
 }
 
 static enum cld_status read_ids(struct loader *l, const json_t *line, struct cld_error *err)
@@ -181,9 +180,10 @@ static enum cld_status read_ids(struct loader *l, const json_t *line, struct cld
     size_t n = json_array_size(ids);
     enum cld_status s;
     if (!json_is_array(ids) || !json_is_array(mask) || json_array_size(mask) != n)
-        return fault(l, CLD_ROW_BAD_SHAPE, err, "input_ids and loss_mask must be arrays of one "
-                     "length, they are %s of %zu and %s of %zu", cld_json_kind(ids), n,
-                     cld_json_kind(mask), json_array_size(mask));
+        return fault(l, CLD_ROW_BAD_SHAPE, err,
+                     "input_ids and loss_mask must be arrays of one "
+                     "length, they are %s of %zu and %s of %zu",
+                     cld_json_kind(ids), n, cld_json_kind(mask), json_array_size(mask));
     if ((s = cld_grow(&l->tokens.ids, &l->tokens.cap_ids, n, sizeof *l->tokens.ids, err)) ||
         (s = cld_grow(&l->mask, &l->cap_mask, n, 1, err)))
         return s;
@@ -233,14 +233,18 @@ static enum cld_status read_row(struct loader *l, const json_t *line, struct cld
     if (ids && json_object_get(line, "loss_mask") && !(messages && share_gpt))
         return read_ids(l, line, err);
     if (!!messages + !!share_gpt + !!ids != 1)
-        return fault(l, CLD_ROW_BAD_SHAPE, err, "a row needs one of messages, conversations and "
-                     "input_ids, it has %d", !!messages + !!share_gpt + !!ids);
+        return fault(l, CLD_ROW_BAD_SHAPE, err,
+                     "a row needs one of messages, conversations and "
+                     "input_ids, it has %d",
+                     !!messages + !!share_gpt + !!ids);
     if (ids)
         return read_ids(l, line, err);
     if (l->encoder)
         return read_chat(l, messages ? messages : share_gpt, err);
-    return cld_fail(err, CLD_E_INPUT, "give a target directory that has its tokenizer.json, or "
-                    "rows of input_ids", "a chat row, but there is no tokenizer");
+    return cld_fail(err, CLD_E_INPUT,
+                    "give a target directory that has its tokenizer.json, or "
+                    "rows of input_ids",
+                    "a chat row, but there is no tokenizer");
 }
 
 /* A line of text becomes l->tokens and l->mask. */
@@ -346,8 +350,10 @@ enum cld_status cld_dataset_load(const char *const *paths, size_t n_paths,
     char summary[512];
     *out = NULL;
     if (options->max_length < 2)
-        return cld_fail(err, CLD_E_USAGE, "set data.max_length", "rows of at most %zu tokens hold "
-                        "nothing to learn", options->max_length);
+        return cld_fail(err, CLD_E_USAGE, "set data.max_length",
+                        "rows of at most %zu tokens hold "
+                        "nothing to learn",
+                        options->max_length);
     l.d = calloc(1, sizeof *l.d);
     if (!l.d)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a dataset");
@@ -387,15 +393,15 @@ static enum cld_status check_room(size_t n_rows, size_t length, struct cld_error
     size_t row_bytes = cld_add(cld_mul(length, token_bytes), sizeof(struct row));
     size_t n_bytes = cld_mul(n_rows, row_bytes);
     long n_pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-    size_t host_bytes = n_pages > 0 && page_bytes > 0
-                            ? cld_mul((size_t)n_pages, (size_t)page_bytes)
-                            : SIZE_MAX - 1;
+    size_t host_bytes =
+        n_pages > 0 && page_bytes > 0 ? cld_mul((size_t)n_pages, (size_t)page_bytes) : SIZE_MAX - 1;
     if (n_bytes <= host_bytes)
         return CLD_OK;
-    return cld_fail(err, CLD_E_MEMORY, "make fewer or shorter rows; they come again in each epoch",
-                    "data.synthetic: %zu rows of %zu tokens need %.3f GiB of host memory, there are "
-                    "%.3f GiB", n_rows, length, (double)n_rows * (double)row_bytes / 0x1p30,
-                    (double)host_bytes / 0x1p30);
+    return cld_fail(
+        err, CLD_E_MEMORY, "make fewer or shorter rows; they come again in each epoch",
+        "data.synthetic: %zu rows of %zu tokens need %.3f GiB of host memory, there are "
+        "%.3f GiB",
+        n_rows, length, (double)n_rows * (double)row_bytes / 0x1p30, (double)host_bytes / 0x1p30);
 }
 
 enum cld_status cld_dataset_synthetic(size_t n_rows, size_t length, size_t n_vocab, uint64_t seed,
@@ -405,8 +411,8 @@ enum cld_status cld_dataset_synthetic(size_t n_rows, size_t length, size_t n_voc
     *out = NULL;
     if (!n_rows || length < 2 || !n_vocab)
         return cld_fail(err, CLD_E_USAGE, "for example data.synthetic = 1000,2048",
-                        "data.synthetic: %zu rows of %zu tokens; at least 1 row of 2 tokens", n_rows,
-                        length);
+                        "data.synthetic: %zu rows of %zu tokens; at least 1 row of 2 tokens",
+                        n_rows, length);
     struct cld_dataset *d = calloc(1, sizeof *d);
     if (!d)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a dataset");
@@ -419,8 +425,8 @@ enum cld_status cld_dataset_synthetic(size_t n_rows, size_t length, size_t n_voc
         int32_t *ids = d->ids + d->counts.n_tokens;
         uint8_t *mask = d->mask + d->counts.n_tokens;
         for (size_t i = 0; i < length; i++) {
-            ids[i] = (int32_t)cld_random_below(cld_random_u64(seed, CLD_RANDOM_DATA, r, i, 0),
-                                               n_vocab);
+            ids[i] =
+                (int32_t)cld_random_below(cld_random_u64(seed, CLD_RANDOM_DATA, r, i, 0), n_vocab);
             mask[i] = i >= n_prompt;
         }
         keep(d, r, length);

@@ -2,11 +2,11 @@
  *
  * Files are JSONL, one row a line:
  *   {"messages": [...]} or {"conversations": [...]}   a chat (messages.h), rendered by a template
- *   {"input_ids": [...], "loss_mask": [...]}          ready tokens, the mask of 0 and 1; the chat that
- *                                                     they are may stand beside them, unread
- * Blank lines are passed over. A row with "tools", "functions" or "chat_template_kwargs" that are
- * not empty is refused, since it would have to be rendered otherwise; further keys say nothing.
- * A row is used if it has two consecutive supervised tokens, after max_length has cut it.
+ *   {"input_ids": [...], "loss_mask": [...]}          ready tokens, the mask of 0 and 1; the chat
+ * that they are may stand beside them, unread Blank lines are passed over. A row with "tools",
+ * "functions" or "chat_template_kwargs" that are not empty is refused, since it would have to be
+ * rendered otherwise; further keys say nothing. A row is used if it has two consecutive supervised
+ * tokens, after max_length has cut it.
  *
  * A dataset is immutable once loaded and shared by all threads; loading is one thread's work. */
 #ifndef CLD_DATASET_H
@@ -24,8 +24,8 @@
 struct cld_dataset_options {
     const struct cld_tokenizer *tokenizer; /* NULL: files must hold ready tokens */
     enum cld_chat_template chat_template;
-    size_t max_length;  /* tokens of a row, at least 2: the rest is cut off */
-    size_t n_vocab;     /* rows of the target's embedding: every id must be below */
+    size_t max_length; /* tokens of a row, at least 2: the rest is cut off */
+    size_t n_vocab;    /* rows of the target's embedding: every id must be below */
     /* An answer that a later turn makes the template write otherwise (cld_chat_history): ends the
      * loading, loses its supervision, or is only counted. */
     enum cld_history history;
@@ -33,8 +33,8 @@ struct cld_dataset_options {
 };
 
 struct cld_dataset_counts {
-    size_t n_lines, n_blank, n_rows; /* n_rows: in use */
-    size_t n_cut;                    /* rows in use that max_length shortened */
+    size_t n_lines, n_blank, n_rows;  /* n_rows: in use */
+    size_t n_cut;                     /* rows in use that max_length shortened */
     size_t n_fault[CLD_N_ROW_FAULTS]; /* lines not in use, by reason */
     size_t n_tokens, n_supervised;
     size_t n_rewritten; /* answers of which options.history speaks */
@@ -45,13 +45,14 @@ struct cld_dataset_counts {
 
 /* Arrays are borrowed from the dataset. */
 struct cld_row {
-    uint64_t id; /* ordinal among all lines of all files, blank and bad ones counted */
+    uint64_t id;              /* ordinal among all lines of all files, blank and bad ones counted */
     const int32_t *ids;       /* [n] */
     const uint8_t *loss_mask; /* [n], 0 or 1 */
     size_t n;
 };
 
-/* Tokens of a row before its last run of supervised ones: the prompt of its last answer. 0: none. */
+/* Tokens of a row before its last run of supervised ones: the prompt of its last answer. 0: none.
+ */
 size_t cld_row_prompt(const struct cld_row *row);
 
 struct cld_dataset;

@@ -103,7 +103,8 @@ static enum cld_status cycle(struct cld_decoder *d, enum cld_decode_way way,
 {
     enum cld_status s = CLD_OK;
     int32_t block[CLD_MAX_BLOCK];
-    size_t n_before = d->n - 1, n_rows = way == CLD_DECODE_BY_TOKEN ? 1 : cld_rules_drafted(&d->block) + 1;
+    size_t n_before = d->n - 1,
+           n_rows = way == CLD_DECODE_BY_TOKEN ? 1 : cld_rules_drafted(&d->block) + 1;
     size_t n_most = way == CLD_DECODE_DRAFTED ? n_rows : 1, n_new = 0;
     bool goes_on = true;
     if ((s = fill_block(d, way, block, err)))

@@ -1,12 +1,12 @@
 /* decode.h - decoding of one text by a target, with a drafter or without.
  *
  * With a drafter (DFlash, arXiv 2602.06036): the target reads the prompt and chooses the next
- * token. Then, cycle by cycle, the drafter fills a block behind the last token (its own rows, or those
- * and one more where it is anchor-first) - its context are
- * the target's taps of all tokens before it - by the first maximum of each row, at any temperature;
- * the target runs over the whole block in one pass and chooses a token after each row. Drafted
- * tokens are taken as long as they are what the target chose, and the target's own choice behind
- * them, the bonus, too. The rest of the block is cut off from what is kept of the text.
+ * token. Then, cycle by cycle, the drafter fills a block behind the last token (its own rows, or
+ * those and one more where it is anchor-first) - its context are the target's taps of all tokens
+ * before it - by the first maximum of each row, at any temperature; the target runs over the whole
+ * block in one pass and chooses a token after each row. Drafted tokens are taken as long as they
+ * are what the target chose, and the target's own choice behind them, the bonus, too. The rest of
+ * the block is cut off from what is kept of the text.
  *
  * What the target chooses at position p is a pure function of its logits there, of the seed, the
  * text's number and p. So the text is the target's own, sampled or greedy, whatever the drafter

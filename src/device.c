@@ -62,8 +62,8 @@ static enum cld_status describe(cl_platform_id p, cl_device_id id, struct cld_de
         return cld_fail(err, CLD_E_MEMORY, "", "no memory for the device list");
     d->class = device_size(id, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU ? CLD_CLASS_CPU : CLD_CLASS_GPU;
     d->host_memory = d->class == CLD_CLASS_CPU;
-    d->available = device_size(id, CL_DEVICE_AVAILABLE) &&
-                   device_size(id, CL_DEVICE_COMPILER_AVAILABLE);
+    d->available =
+        device_size(id, CL_DEVICE_AVAILABLE) && device_size(id, CL_DEVICE_COMPILER_AVAILABLE);
     d->global_bytes = device_size(id, CL_DEVICE_GLOBAL_MEM_SIZE);
     d->reported_max_alloc_bytes = device_size(id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     d->local_bytes = device_size(id, CL_DEVICE_LOCAL_MEM_SIZE);
@@ -74,8 +74,8 @@ static enum cld_status describe(cl_platform_id p, cl_device_id id, struct cld_de
     d->quirks = cld_quirks_of(d->platform, d->platform_version, d->driver);
     if (d->quirks & CLD_QUIRK_GPU_KERNELS)
         d->class = CLD_CLASS_GPU;
-    d->max_alloc_bytes = d->quirks & CLD_QUIRK_MAX_ALLOC_LOW ? d->global_bytes
-                                                             : d->reported_max_alloc_bytes;
+    d->max_alloc_bytes =
+        d->quirks & CLD_QUIRK_MAX_ALLOC_LOW ? d->global_bytes : d->reported_max_alloc_bytes;
     return CLD_OK;
 }
 
@@ -92,11 +92,16 @@ static void explain_absence(char *note, size_t n_bytes)
             snprintf(files + strlen(files), sizeof files - strlen(files), " %s", e->d_name);
     if (d)
         closedir(d);
-    snprintf(note, n_bytes,
-             "no OpenCL device: %s %s%s. Install a driver, for example `apt-get install "
-             "pocl-opencl-icd` for the CPU; in a container the driver's .icd file must be there too "
-             "(for NVIDIA: echo libnvidia-opencl.so.1 > %s/nvidia.icd)",
-             dir, !d ? "does not exist" : *files ? "holds" : "is empty", files, dir);
+    snprintf(
+        note, n_bytes,
+        "no OpenCL device: %s %s%s. Install a driver, for example `apt-get install "
+        "pocl-opencl-icd` for the CPU; in a container the driver's .icd file must be there too "
+        "(for NVIDIA: echo libnvidia-opencl.so.1 > %s/nvidia.icd)",
+        dir,
+        !d       ? "does not exist"
+        : *files ? "holds"
+                 : "is empty",
+        files, dir);
 }
 
 static enum cld_status list_platform(struct cld_devices *list, cl_platform_id p,

@@ -10,7 +10,8 @@
 /* Room for rows is rounded up, so that a matrix never has one row (a vector is one row). */
 static const size_t row_room = 16;
 
-/* Parameters and shards begin at multiples of this many elements: kernels may load whole vectors. */
+/* Parameters and shards begin at multiples of this many elements: kernels may load whole vectors.
+ */
 static const size_t shard_grain = 64;
 
 enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, struct cld_error *err)
@@ -125,8 +126,8 @@ size_t cld_drafter_shard(const struct cld_drafter *d, size_t i, size_t n_shards,
 static void plan_joint(struct cld_drafter *d, struct cld_joint *j, const struct cld_param *first,
                        size_t n_rows, struct cld_plan *plan)
 {
-    cld_plan_part(plan, &j->weight, &d->weights, first->at, n_rows, first->n_cols,
-                  "%s and next", first->name);
+    cld_plan_part(plan, &j->weight, &d->weights, first->at, n_rows, first->n_cols, "%s and next",
+                  first->name);
     if (d->options.train)
         cld_plan_part(plan, &j->grad, &d->grads, first->at, n_rows, first->n_cols,
                       "grad %s and next", first->name);
@@ -352,8 +353,7 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
     } else if (s == CLD_F32) {
         cld_plan_part(plan, &d->d_logits, &d->logits, 0, chunk, c->vocab, "d logits of a chunk");
     } else {
-        plan_of_loss(d, &d->d_logits, &layer->act, s, chunk, c->vocab, plan,
-                     "d logits of a chunk");
+        plan_of_loss(d, &d->d_logits, &layer->act, s, chunk, c->vocab, plan, "d logits of a chunk");
     }
     if (d->options.objective.soft)
         plan_soft_targets(d, n_draft, chunk, plan);
@@ -411,8 +411,8 @@ static void forward_context(struct cld_drafter *d)
     float eps = (float)d->config.rms_norm_eps;
     cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->features), CLD_ALL(&d->fc->weight), CLD_NONE, CLD_NONE,
                  CLD_CTX(&d->fc_out));
-    cld_add_rmsnorm(g, CLD_CTX(&d->fc_out), CLD_ALL(&d->hidden_norm->weight), eps,
-                    CLD_CTX(&d->ctx), CLD_CTX(&d->rstd_ctx));
+    cld_add_rmsnorm(g, CLD_CTX(&d->fc_out), CLD_ALL(&d->hidden_norm->weight), eps, CLD_CTX(&d->ctx),
+                    CLD_CTX(&d->rstd_ctx));
     cld_add_gather(g, CLD_ALL(d->embed), CLD_DRAFT(&d->draft_ids), CLD_DRAFT(&d->layers[0].x_in));
 }
 
@@ -483,14 +483,12 @@ static void backward_mlp(struct cld_drafter *d, struct cld_drafter_layer *l)
     back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->act), &l->wd->weight, &l->wd->grad, true,
                 CLD_DRAFT(&l->act), false);
     bool turned = d->d_mlp_turned.n_rows > 0;
-    struct cld_ref d_turned =
-        turned ? cld_turned(CLD_DRAFT(&d->d_mlp_turned)) : CLD_NONE;
+    struct cld_ref d_turned = turned ? cld_turned(CLD_DRAFT(&d->d_mlp_turned)) : CLD_NONE;
     cld_add_swiglu_back(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&l->act),
                         CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), d_turned);
     cld_add_gemm_gradient(g, CLD_DRAFT(&l->gate_up), CLD_DRAFT(&l->y2), CLD_ALL(&l->gu.grad), true);
-    cld_add_gemm(g, turned ? CLD_GEMM_TN : CLD_GEMM_NN,
-                 turned ? d_turned : CLD_DRAFT(&l->gate_up), CLD_ALL(&l->gu.weight), CLD_NONE,
-                 CLD_NONE, CLD_DRAFT(&l->y2));
+    cld_add_gemm(g, turned ? CLD_GEMM_TN : CLD_GEMM_NN, turned ? d_turned : CLD_DRAFT(&l->gate_up),
+                 CLD_ALL(&l->gu.weight), CLD_NONE, CLD_NONE, CLD_DRAFT(&l->y2));
     cld_add_rmsnorm_back(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight), CLD_DRAFT(&l->rstd2),
                          CLD_DRAFT(&l->y2), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
                          CLD_ALL(&l->ln2->grad));
@@ -544,10 +542,9 @@ static void write_backward(struct cld_drafter *d)
 
 enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_drafter_config *config,
                                      const struct cld_drafter_limits *limits,
-                                     const struct cld_drafter_options *options,
-                                     struct cld_queue *q, const struct cld_tensor *embed,
-                                     const struct cld_tensor *head, struct cld_plan *plan,
-                                     struct cld_error *err)
+                                     const struct cld_drafter_options *options, struct cld_queue *q,
+                                     const struct cld_tensor *embed, const struct cld_tensor *head,
+                                     struct cld_plan *plan, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     memset(d, 0, sizeof *d);
@@ -557,9 +554,9 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
     d->limits = *limits;
     d->options = *options;
     d->limits.n_ctx = cld_round_up(cld_max(limits->n_ctx, row_room), row_room);
-    d->limits.n_blocks = cld_max(
-        1, cld_div_up(cld_round_up(cld_mul(limits->n_blocks, config->block_size), row_room),
-                      config->block_size));
+    d->limits.n_blocks =
+        cld_max(1, cld_div_up(cld_round_up(cld_mul(limits->n_blocks, config->block_size), row_room),
+                              config->block_size));
     d->limits.loss_chunk = cld_max(1, limits->loss_chunk);
     d->q = q;
     d->embed = embed;
@@ -570,26 +567,25 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
     if (!d->layers || !d->params)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a drafter of %zu layers",
                         config->n_layers);
-    if ((s = cld_attention_plan(q, options->attention, n_draft, seen_room(d),
-                                config->n_heads, config->n_kv_heads, config->head_dim,
-                                options->storage, options->storage, options->train,
-                                &d->attention, err)))
+    if ((s = cld_attention_plan(q, options->attention, n_draft, seen_room(d), config->n_heads,
+                                config->n_kv_heads, config->head_dim, options->storage,
+                                options->storage, options->train, &d->attention, err)))
         return s;
     list_params(d);
     place_params(d);
-    d->shard_n = cld_drafter_shard(d, options->shard, cld_max(1, options->n_shards),
-                                   &d->shard_first);
+    d->shard_n =
+        cld_drafter_shard(d, options->shard, cld_max(1, options->n_shards), &d->shard_first);
     if (!d->shard_n)
         return cld_fail(err, CLD_E_USAGE, "take fewer drafters",
-                        "%zu drafters share %zu parameters: one would have none",
-                        options->n_shards, d->n_elems);
+                        "%zu drafters share %zu parameters: one would have none", options->n_shards,
+                        d->n_elems);
     plan_params(d, plan);
     plan_tensors(d, plan);
     write_forward(d);
     if (options->train)
         write_backward(d);
-    d->scratch_bytes = cld_max(cld_graph_scratch_bytes(q, &d->forward),
-                               cld_graph_scratch_bytes(q, &d->backward));
+    d->scratch_bytes =
+        cld_max(cld_graph_scratch_bytes(q, &d->forward), cld_graph_scratch_bytes(q, &d->backward));
     struct cld_head_loss loss = {.gemm = d->gemm,
                                  .z = &d->zs,
                                  .head = d->head,

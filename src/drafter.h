@@ -1,8 +1,8 @@
 /* drafter.h - the DFlash drafter: parameters, forward and backward lists, loss, on one queue.
  *
- * Shapes: C context tokens, R = n_blocks * block_size draft rows, H hidden size, D head_dim, K taps,
- * I intermediate, V vocabulary. Context features [C, K*H] come from the target; the embedding and
- * the head [V, H] are the target's, frozen and borrowed. (DFlash, arXiv 2602.06036.)
+ * Shapes: C context tokens, R = n_blocks * block_size draft rows, H hidden size, D head_dim, K
+ * taps, I intermediate, V vocabulary. Context features [C, K*H] come from the target; the embedding
+ * and the head [V, H] are the target's, frozen and borrowed. (DFlash, arXiv 2602.06036.)
  *
  *     ctx = rmsnorm(features fc^T)                          once, for all layers
  *     x = embed[draft ids]
@@ -11,7 +11,8 @@
  *            y = rmsnorm(x); x += (silu(y Wg^T) * (y Wu^T)) Wd^T
  *     logits = rmsnorm(x) head^T
  *
- * Thread: describe and plan anywhere; everything after cld_plan_create belongs to the queue's owner. */
+ * Thread: describe and plan anywhere; everything after cld_plan_create belongs to the queue's
+ * owner. */
 #ifndef CLD_DRAFTER_H
 #define CLD_DRAFTER_H
 
@@ -37,13 +38,14 @@ struct cld_drafter_config {
 /* CLD_E_USAGE with the numbers if the geometry makes no sense. */
 enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, struct cld_error *err);
 
-/* A trainable parameter. Matrices come first in every arena, so that weight decay acts on a prefix. */
+/* A trainable parameter. Matrices come first in every arena, so that weight decay acts on a prefix.
+ */
 struct cld_param {
-    char name[80]; /* as published: "layers.0.self_attn.q_proj.weight" */
+    char name[80];         /* as published: "layers.0.self_attn.q_proj.weight" */
     size_t n_rows, n_cols; /* a norm: 1 row */
     bool is_vector;
     bool joined; /* it lies right behind the one before it, see struct cld_joint */
-    size_t at; /* element offset in the arenas */
+    size_t at;   /* element offset in the arenas */
     struct cld_tensor weight, grad;
 };
 
@@ -52,7 +54,8 @@ struct cld_drafter_limits {
     size_t n_ctx, n_blocks; /* of one forward and backward */
     size_t loss_chunk;      /* blocks whose logits exist at once */
     size_t n_positions;     /* rows of the rotary table: context plus a block */
-    size_t n_kept; /* tokens of one text whose keys and values are kept from pass to pass; 0: none */
+    /* tokens of one text whose keys and values are kept from pass to pass; 0: none */
+    size_t n_kept;
 };
 /* What the gradient is of, where it is not the cross-entropy with the batch's weights. */
 struct cld_drafter_objective {
@@ -60,17 +63,17 @@ struct cld_drafter_objective {
     bool soft;  /* the loss is against the target's distribution (cl/soft_targets.cl) */
     float dpace_alpha;
     float soft_share, soft_temperature;
-    size_t state_at; /* soft: first column of the target's last state in `features` */
+    size_t state_at;               /* soft: first column of the target's last state in `features` */
     const struct cld_tensor *norm; /* soft: the target's final norm, declared in the same plan */
 };
 struct cld_drafter_options {
-    enum cld_dtype storage;    /* of weights and activations: F32, or BF16 */
+    enum cld_dtype storage; /* of weights and activations: F32, or BF16 */
     enum cld_attention_backend attention;
-    bool train;                /* gradients and optimizer state exist */
-    bool ema;                  /* and a moving mean of the weights */
-    bool recompute;            /* keep only the inputs of layers; run them again in the backward pass */
-    /* With several drafters each keeps the optimizer state of one part of the parameters, and updates
-     * that one: the shard-th of n_shards; 0 of 0 or of 1 is the whole. */
+    bool train;     /* gradients and optimizer state exist */
+    bool ema;       /* and a moving mean of the weights */
+    bool recompute; /* keep only the inputs of layers; run them again in the backward pass */
+    /* With several drafters each keeps the optimizer state of one part of the parameters, and
+     * updates that one: the shard-th of n_shards; 0 of 0 or of 1 is the whole. */
     size_t shard, n_shards;
     /* [C, K*H or more], declared in the same plan; NULL: a tensor of its own. Taps come first. */
     const struct cld_tensor *features;
@@ -101,11 +104,11 @@ struct cld_drafter {
 
     struct cld_param *params;
     size_t n_params, n_elems, n_decay; /* arena elements; of matrices */
-    struct cld_tensor weights, grads; /* arenas [1, n_elems] */
-    bool grads_are_old; /* those of matrices, see cld_drafter_forget_grads */
-    size_t shard_first, shard_n;      /* elements whose optimizer state is here: [first, first + n) */
-    struct cld_tensor master, m, v;   /* [1, shard_n]; F32 runs: master is that part of weights */
-    struct cld_tensor ema;            /* [1, shard_n] F32, with options.ema: moving mean of master */
+    struct cld_tensor weights, grads;  /* arenas [1, n_elems] */
+    bool grads_are_old;                /* those of matrices, see cld_drafter_forget_grads */
+    size_t shard_first, shard_n;    /* elements whose optimizer state is here: [first, first + n) */
+    struct cld_tensor master, m, v; /* [1, shard_n]; F32 runs: master is that part of weights */
+    struct cld_tensor ema;          /* [1, shard_n] F32, with options.ema: moving mean of master */
     struct cld_tensor shard_sum, shard_in; /* with shards: [1, shard_n] F32, see exchange.h */
     struct cld_param *fc, *hidden_norm, *norm;
 
@@ -123,7 +126,8 @@ struct cld_drafter {
     /* other objectives: the target's last state [C, H], of the rows at work and normalised, the
      * target's logits, and what is known of both logits */
     struct cld_tensor before, state, state_rows, state_normed, target_logits, soft_sums;
-    struct cld_tensor head_turned; /* [H, V], where products by it are faster; made at the first loss */
+    /* [H, V], where products by it are faster; made at the first loss */
+    struct cld_tensor head_turned;
     bool head_is_turned;
 
     struct cld_attention_plan attention;
@@ -131,7 +135,7 @@ struct cld_drafter {
     struct cld_buf *scratch;
     size_t scratch_bytes;
     struct cld_graph forward, backward;
-    size_t tail_first;    /* backward operations of the final norm come first: [0, tail_first) */
+    size_t tail_first;      /* backward operations of the final norm come first: [0, tail_first) */
     struct cld_span *spans; /* [draft rows], host, like the next two; from cld_drafter_prepare */
     float *host_ce;
     int32_t *host_hit;
@@ -139,7 +143,8 @@ struct cld_drafter {
     struct cld_extents extents;
     uint64_t tiles_expected[3]; /* since the last reset: forward, dQ, dK/dV */
     /* Set by who wants to know how far a backward pass is, on its thread: kernels up to those that
-     * make the first n_done buckets of gradients (cld_drafter_bucket) are enqueued. NULL: nobody. */
+     * make the first n_done buckets of gradients (cld_drafter_bucket) are enqueued. NULL: nobody.
+     */
     enum cld_status (*on_bucket)(void *arg, size_t n_done, struct cld_error *err);
     void *on_bucket_arg;
 };
@@ -149,10 +154,9 @@ struct cld_drafter {
  * or kept (it frees host memory only). */
 enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_drafter_config *config,
                                      const struct cld_drafter_limits *limits,
-                                     const struct cld_drafter_options *options,
-                                     struct cld_queue *q, const struct cld_tensor *embed,
-                                     const struct cld_tensor *head, struct cld_plan *plan,
-                                     struct cld_error *err);
+                                     const struct cld_drafter_options *options, struct cld_queue *q,
+                                     const struct cld_tensor *embed, const struct cld_tensor *head,
+                                     struct cld_plan *plan, struct cld_error *err);
 void cld_drafter_free(struct cld_drafter *d); /* NULL-safe */
 
 /* After cld_plan_create, once: uploads the rotary table, takes the host memory of a micro-batch. */
@@ -176,8 +180,8 @@ static inline struct cld_tensor cld_param_part(const struct cld_tensor *arena,
 /* Elements [*first, *first + n) of the arenas are shard i of n_shards; returns n. Shards are whole
  * runs of 64 elements; the last ones may be short or empty. */
 size_t cld_drafter_shard(const struct cld_drafter *d, size_t i, size_t n_shards, size_t *first);
-/* A backward pass completes gradients in this order: matrices of the last layer, ..., of layer 0, fc,
- * all vectors. Elements [*first, *first + n) of the arenas are bucket i of them; returns n. */
+/* A backward pass completes gradients in this order: matrices of the last layer, ..., of layer 0,
+ * fc, all vectors. Elements [*first, *first + n) of the arenas are bucket i of them; returns n. */
 static inline size_t cld_drafter_n_buckets_of(const struct cld_drafter_config *c)
 {
     return c->n_layers + 2;
@@ -197,11 +201,11 @@ static inline bool cld_drafter_is_sharded(const struct cld_drafter *d)
     return d->options.n_shards > 1;
 }
 /* The arena into which all weights are set: that of master weights, which is the weights themselves
- * where they are F32 or are not trained. Where the master is sharded it is the arena of gradients, and
- * cld_drafter_adopt is to follow. */
+ * where they are F32 or are not trained. Where the master is sharded it is the arena of gradients,
+ * and cld_drafter_adopt is to follow. */
 const struct cld_tensor *cld_drafter_master(const struct cld_drafter *d);
-/* With shards: makes weights of what was set into the arena of gradients - stored weights, own shard
- * of the master - and zeroes the gradients. Without: nothing is to be done. */
+/* With shards: makes weights of what was set into the arena of gradients - stored weights, own
+ * shard of the master - and zeroes the gradients. Without: nothing is to be done. */
 enum cld_status cld_drafter_adopt(struct cld_drafter *d, struct cld_error *err);
 /* With options.ema: the mean begins as the weights that were set. */
 enum cld_status cld_drafter_begin_ema(struct cld_drafter *d, struct cld_error *err);
@@ -218,8 +222,8 @@ enum cld_status cld_drafter_get(const struct cld_drafter *d, const struct cld_pa
                                 struct cld_error *err);
 
 /* One micro-batch. Features of its context tokens are already in d->features (rows [0, n_ctx)).
- * Where d->n_kept tokens are kept, the batch goes on with their text: its context tokens are the next
- * ones (cld_batch_continue), and their keys and values stand behind the kept ones afterwards.
+ * Where d->n_kept tokens are kept, the batch goes on with their text: its context tokens are the
+ * next ones (cld_batch_continue), and their keys and values stand behind the kept ones afterwards.
  * Uploads the batch, runs forward; then the loss. inv_sum_weight: 1 / sum of weights of the global
  * batch, by which gradients are scaled. `gradient`: dzs is computed for cld_drafter_backward, by
  * options.objective; without it the loss is always the cross-entropy with the batch's weights. With
@@ -239,8 +243,8 @@ enum cld_status cld_drafter_logits(struct cld_drafter *d, size_t first, size_t n
 enum cld_status cld_drafter_backward(struct cld_drafter *d, const struct cld_batch *b,
                                      struct cld_error *err);
 
-/* Before a step: gradients of vectors become zero, those of matrices are overwritten by the first backward
- * pass from now on, which costs less than zeros to add to. Whoever reads gradients calls
+/* Before a step: gradients of vectors become zero, those of matrices are overwritten by the first
+ * backward pass from now on, which costs less than zeros to add to. Whoever reads gradients calls
  * cld_drafter_finish_grads first: where no pass ran since, it makes them zero. */
 enum cld_status cld_drafter_forget_grads(struct cld_drafter *d, struct cld_error *err);
 enum cld_status cld_drafter_finish_grads(struct cld_drafter *d, struct cld_error *err);

@@ -47,10 +47,18 @@ static const struct {
 } others[] = {
     {"attention_sink_bias", 0},
     {"shift_label", 0},
-    {"pure_draft_prefix_len", 0},     {"input_embedding_scale", 1}, {"output_multiplier", 1},
-    {"final_logit_softcapping", NAN}, {"projector_type", NAN},      {"emb_dim", NAN},
-    {"gru_hidden_dim", NAN},          {"attention_bias", 0},        {"mlp_bias", 0},
-    {"partial_rotary_factor", 1},     {"quantization_config", NAN}, {"speculators_model_type", NAN},
+    {"pure_draft_prefix_len", 0},
+    {"input_embedding_scale", 1},
+    {"output_multiplier", 1},
+    {"final_logit_softcapping", NAN},
+    {"projector_type", NAN},
+    {"emb_dim", NAN},
+    {"gru_hidden_dim", NAN},
+    {"attention_bias", 0},
+    {"mlp_bias", 0},
+    {"partial_rotary_factor", 1},
+    {"quantization_config", NAN},
+    {"speculators_model_type", NAN},
 };
 
 static void refuse_others(const struct cld_fields *r)
@@ -254,7 +262,8 @@ enum cld_status cld_drafter_config_read(const char *dir, struct cld_drafter_file
     f->n_target_layers =
         cld_fields_count_or(either(&p, "num_target_layers"), "num_target_layers", 100000, 0);
     read_taps(&p, f);
-    f->config.anchor_first = cld_fields_bool_or(either(&p, "sample_from_anchor"), "sample_from_anchor", false);
+    f->config.anchor_first =
+        cld_fields_bool_or(either(&p, "sample_from_anchor"), "sample_from_anchor", false);
     read_layers(r, &f->config);
     read_window(&p, &f->config);
     read_causality(&p, &f->config);
@@ -317,8 +326,7 @@ static json_t *dflash_config_of(const struct cld_drafter_file *f)
     return json_pack("{s:I, s:I, s:o, s:o*, s:b, s:b}", "block_size", (json_int_t)c->block_size,
                      "mask_token_id", (json_int_t)c->mask_token, "target_layer_ids", taps_of(f),
                      "num_target_layers", known_count(f->n_target_layers), "sliding_causal",
-                     (int)c->sliding_causal, "sample_from_anchor",
-                     (int)c->anchor_first);
+                     (int)c->sliding_causal, "sample_from_anchor", (int)c->anchor_first);
 }
 
 /* No auto_map: it would name a Python file that is not there. The mask token and the taps stand in
@@ -400,8 +408,9 @@ enum cld_status cld_drafter_config_same(const struct cld_drafter_config *a,
     };
     bool all, any = slides(a, &all);
     if (a->anchor_first != b->anchor_first)
-        return cld_fail(err, CLD_E_INPUT, "set drafter.layout to the drafter's: the weights look alike "
-                                          "and mean another token by every row",
+        return cld_fail(err, CLD_E_INPUT,
+                        "set drafter.layout to the drafter's: the weights look alike "
+                        "and mean another token by every row",
                         "%s: a drafter of layout %s, wanted is %s", path,
                         b->anchor_first ? "anchor-first" : "dflash",
                         a->anchor_first ? "anchor-first" : "dflash");

@@ -156,8 +156,8 @@ static enum cld_status refuse_unknown(const struct cld_drafter *d, const struct 
             const char *other = cld_safetensors_at(st, k)->name;
             if (!strcmp(cld_drafter_plain_name(other), cld_drafter_plain_name(name)))
                 return cld_fail(err, CLD_E_INPUT, "keep one of them",
-                                "%s: '%.200s' and '%.200s' are two names of one tensor", path, other,
-                                name);
+                                "%s: '%.200s' and '%.200s' are two names of one tensor", path,
+                                other, name);
         }
     }
     return CLD_OK;
@@ -207,8 +207,8 @@ done:
 
 static struct cld_drafter_part weights_of(const struct cld_drafter *d)
 {
-    return (struct cld_drafter_part){
-        "", cld_drafter_master(d), NULL, CLD_BF16, CLD_DTYPES_FLOAT, true};
+    return (struct cld_drafter_part){"",       cld_drafter_master(d), NULL,
+                                     CLD_BF16, CLD_DTYPES_FLOAT,      true};
 }
 
 enum cld_status cld_drafter_load(struct cld_drafter *d, const char *path, struct cld_error *err)

@@ -49,7 +49,8 @@ enum cld_status cld_drafter_config_same(const struct cld_drafter_config *wanted,
                                         const struct cld_drafter_config *there, const char *path,
                                         struct cld_error *err);
 
-/* Master weights, moments and mean in full, on the host, of a drafter whose own are shards: [n_elems] each. */
+/* Master weights, moments and mean in full, on the host, of a drafter whose own are shards:
+ * [n_elems] each. */
 struct cld_image {
     float *master, *m, *v, *ema; /* ema NULL: the drafter has none */
 };
@@ -61,7 +62,7 @@ struct cld_drafter_part {
     const float *host;              /* [n_elems] */
     enum cld_dtype as; /* in the file, when written: F32, or BF16 rounded to nearest even */
     unsigned accepted; /* CLD_DTYPE_BITs, when read */
-    bool foreign; /* other trainers' names are read too; see cld_drafter_load */
+    bool foreign;      /* other trainers' names are read too; see cld_drafter_load */
 };
 
 /* Writes a file with exactly these tensors, and reads one that has exactly these: CLD_E_INPUT names

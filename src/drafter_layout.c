@@ -218,18 +218,18 @@ static json_t *speculators_of(const struct cld_drafter_file *f, const char *veri
         slides |= c->sliding[i];
     /* vLLM takes the word for all layers: without sliding ones it must be true. */
     bool non_causal = !slides || !c->sliding_causal;
-    return json_pack("{s:[s], s:s, s:o, s:I, s:I, s:I, s:o, s:I, s:b, s:b, s:s, s:s,"
-                     " s:{s:s, s:[{s:s, s:I}], s:s, s:{s:s, s:o}}}",
-                     "architectures", "DFlashSpeculator", "speculators_model_type", "dflash",
-                     "transformer_layer_config", nested, "draft_vocab_size", (json_int_t)c->vocab,
-                     "block_size", (json_int_t)c->block_size, "target_hidden_size",
-                     (json_int_t)c->hidden, "aux_hidden_state_layer_ids", taps, "mask_token_id",
-                     (json_int_t)c->mask_token, "sliding_window_non_causal", (int)non_causal,
-                     "sample_from_anchor", (int)c->anchor_first, "dtype", "bfloat16", "torch_dtype", "bfloat16",
-                     "speculators_config", "algorithm", "dflash", "proposal_methods",
-                     "proposal_type", "greedy", "speculative_tokens", (json_int_t)c->block_size - !c->anchor_first,
-                     "default_proposal_method", "greedy", "verifier", "name_or_path", verifier,
-                     "architectures", architectures_of(verifier));
+    return json_pack(
+        "{s:[s], s:s, s:o, s:I, s:I, s:I, s:o, s:I, s:b, s:b, s:s, s:s,"
+        " s:{s:s, s:[{s:s, s:I}], s:s, s:{s:s, s:o}}}",
+        "architectures", "DFlashSpeculator", "speculators_model_type", "dflash",
+        "transformer_layer_config", nested, "draft_vocab_size", (json_int_t)c->vocab, "block_size",
+        (json_int_t)c->block_size, "target_hidden_size", (json_int_t)c->hidden,
+        "aux_hidden_state_layer_ids", taps, "mask_token_id", (json_int_t)c->mask_token,
+        "sliding_window_non_causal", (int)non_causal, "sample_from_anchor", (int)c->anchor_first,
+        "dtype", "bfloat16", "torch_dtype", "bfloat16", "speculators_config", "algorithm", "dflash",
+        "proposal_methods", "proposal_type", "greedy", "speculative_tokens",
+        (json_int_t)c->block_size - !c->anchor_first, "default_proposal_method", "greedy",
+        "verifier", "name_or_path", verifier, "architectures", architectures_of(verifier));
 }
 
 enum cld_status cld_speculators_write(const char *dir, const struct cld_drafter_file *f,

@@ -216,9 +216,10 @@ enum cld_status cld_eval_print_json(const struct cld_eval_report *r, FILE *to,
         d->name, "driver", d->driver, "precision", cld_dtype_name(cfg->runtime.precision),
         "attention", r->worker->drafter.attention.variant, "products",
         cld_gemm_backend_name(r->worker->q, r->worker->drafter.gemm), "block_size",
-        whole(r->worker->drafter.config.block_size), "decoding", "temperature", number(cfg->eval.temperature), "top_p",
-        number(cfg->eval.top_p), "seed", json_integer(cfg->run.seed), "new_tokens",
-        whole(cfg->eval.new_tokens), "buckets", buckets_json(r), "definitions", definitions_json());
+        whole(r->worker->drafter.config.block_size), "decoding", "temperature",
+        number(cfg->eval.temperature), "top_p", number(cfg->eval.top_p), "seed",
+        json_integer(cfg->run.seed), "new_tokens", whole(cfg->eval.new_tokens), "buckets",
+        buckets_json(r), "definitions", definitions_json());
     if (!root)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
     enum cld_status s = cld_json_text(root, &text, err);

@@ -61,13 +61,15 @@ enum cld_status cld_export_check(const struct cld_export *x, struct cld_error *e
     }
     if ((s = check_taps(x, err)) || (s = check_tokens(x, err)))
         return s;
-    /* Whoever does not know of it takes row k for the token at k: of its drafts about none are taken,
-     * and nothing complains. */
+    /* Whoever does not know of it takes row k for the token at k: of its drafts about none are
+     * taken, and nothing complains. */
     if (c->anchor_first && (x->format != CLD_EXPORT_SPECULATORS || x->runtime != CLD_EXPORT_VLLM))
-        return cld_fail(err, CLD_E_USAGE, "use --format speculators --runtime vllm, or train with "
-                                          "drafter.layout = dflash",
-                        "the drafter is anchor-first, which only vLLM reads, by sample_from_anchor in "
-                        "the layout of speculators: others would serve row k as another token");
+        return cld_fail(
+            err, CLD_E_USAGE,
+            "use --format speculators --runtime vllm, or train with "
+            "drafter.layout = dflash",
+            "the drafter is anchor-first, which only vLLM reads, by sample_from_anchor in "
+            "the layout of speculators: others would serve row k as another token");
     if (x->format == CLD_EXPORT_SPECULATORS && x->runtime == CLD_EXPORT_SGLANG)
         return cld_fail(err, CLD_E_USAGE, "use --format hf",
                         "SGLang does not read the layout of speculators");

@@ -152,9 +152,10 @@ enum cld_status cld_feature_identity_check(const struct cld_feature_identity *id
         bool no_state = !strcmp(pairs[i].key, "taps") && !strncmp(here, there, strlen(there)) &&
                         here[strlen(there)] == ',';
         return cld_fail(err, CLD_E_INPUT,
-                        no_state ? "soft targets need the state behind the target's last layer: make "
-                                   "the features with train.objective = soft"
-                                 : "use what the features were made with, or another features.dir",
+                        no_state
+                            ? "soft targets need the state behind the target's last layer: make "
+                              "the features with train.objective = soft"
+                            : "use what the features were made with, or another features.dir",
                         "%s was made for another run: its %s is %s, this run's is %s", path,
                         pairs[i].key, there[0] ? there : "none", here[0] ? here : "none");
     }

@@ -11,9 +11,9 @@
 #include "worker.h"
 
 /* Features [b->n_ctx, K*H] of the item's documents, laid out in `b`, to host memory `to`. Of a
- * store that grows, rows that it has or that an earlier item brings are taken from there, the others
- * computed by the worker's target, and kept if this item claimed them. A worker that only reads
- * takes all from the store. CLD_E_INTERRUPTED: the run stops. */
+ * store that grows, rows that it has or that an earlier item brings are taken from there, the
+ * others computed by the worker's target, and kept if this item claimed them. A worker that only
+ * reads takes all from the store. CLD_E_INTERRUPTED: the run stops. */
 enum cld_status cld_features_fill(struct cld_feature_store *f, struct cld_sync *sync,
                                   struct cld_worker *w, const struct cld_item *it,
                                   const struct cld_batch *b, void *to, struct cld_error *err);

@@ -40,16 +40,18 @@ static enum cld_status check_layers(const struct import *m, struct cld_error *er
     const struct cld_features_import *x = m->x;
     bool unshifted = x->n_layers == t->n_taps;
     if (x->n_layers != t->n_taps)
-        return cld_fail(err, CLD_E_USAGE, "set target.taps to the layers of the files, less one each",
+        return cld_fail(err, CLD_E_USAGE,
+                        "set target.taps to the layers of the files, less one each",
                         "--layers has %zu layers, target.taps has %zu", x->n_layers, t->n_taps);
     for (size_t i = 0; i < t->n_taps; i++)
         unshifted &= x->layers[i] == (size_t)t->taps[i];
     for (size_t i = 0; i < t->n_taps; i++)
         if (x->layers[i] != (size_t)t->taps[i] + 1)
             return cld_fail(err, CLD_E_USAGE,
-                            unshifted ? "--layers counts as the writer of the files does: v is what "
-                                        "enters layer v, the output of layer v - 1"
-                                      : "the order is that of target.taps, each one more",
+                            unshifted
+                                ? "--layers counts as the writer of the files does: v is what "
+                                  "enters layer v, the output of layer v - 1"
+                                : "the order is that of target.taps, each one more",
                             "--layers has layer %zu, the output of layer %lld, where target.taps "
                             "has %d",
                             x->layers[i], (long long)x->layers[i] - 1, t->taps[i]);
@@ -248,8 +250,7 @@ static enum cld_status check_states(const struct import *m, const struct cld_row
 /* The drafter's taps, and what soft targets need behind them. */
 static void pick_features(struct import *m, size_t n)
 {
-    size_t state_bytes =
-        cld_mul(m->setup.target.hidden, cld_dtype_bytes(m->cfg.runtime.precision));
+    size_t state_bytes = cld_mul(m->setup.target.hidden, cld_dtype_bytes(m->cfg.runtime.precision));
     size_t n_states = m->x->n_layers + 1, n_features = m->setup.n_features;
     for (size_t p = 0; p < n; p++)
         memcpy(m->features + p * n_features * state_bytes, m->states + p * n_states * state_bytes,
@@ -263,8 +264,12 @@ static enum cld_status import_row(struct import *m, size_t i, bool first,
     struct cld_row row = m->x->heldout ? cld_feed_heldout_row(m->feed, i)
                                        : cld_dataset_row(cld_feed_train(m->feed), i);
     const int32_t anchor = 0; /* the store keeps rows that have one */
-    const struct cld_document doc = {.ids = row.ids, .mask = row.loss_mask, .n = row.n,
-                                     .anchors = &anchor, .n_anchors = 1, .row = row.id,
+    const struct cld_document doc = {.ids = row.ids,
+                                     .mask = row.loss_mask,
+                                     .n = row.n,
+                                     .anchors = &anchor,
+                                     .n_anchors = 1,
+                                     .row = row.id,
                                      .heldout = m->x->heldout};
     struct cld_safetensors *st = NULL;
     char *path = cld_format("%s/hs_%llu.safetensors", m->x->dir, (unsigned long long)row.id);
@@ -322,7 +327,8 @@ enum cld_status cld_features_import(const struct cld_config *cfg,
     if (s)
         goto done;
     if (x->unchecked)
-        cld_warn("--unchecked: that the states are those of the layers is not compared with the target");
+        cld_warn(
+            "--unchecked: that the states are those of the layers is not compared with the target");
     out->n_rows = x->heldout ? cld_feed_n_heldout(m.feed) : cld_feed_n_train(m.feed);
     for (size_t i = 0; i < out->n_rows && !s; i++)
         s = import_row(&m, i, !out->n_imported && !out->n_there, out, err);

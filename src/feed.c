@@ -21,7 +21,7 @@ struct cld_feed {
     char tokenizer_hash[CLD_SHA256_HEX_BYTES];
     enum cld_chat_template chat_template; /* of rows of text; see cld_feed_template */
     struct cld_dataset *train;
-    struct bucket *buckets; /* held-out sets */
+    struct bucket *buckets;              /* held-out sets */
     size_t n_buckets, cap_buckets, used; /* `used` is the one in use */
     struct cld_sampler *sampler;
     struct cld_document *docs; /* of the last call */
@@ -103,24 +103,31 @@ enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_te
                                   struct cld_error *err)
 {
     switch (cfg->data.template) {
-    case CLD_TEMPLATE_NONE: return cld_chat_template_of(cfg->target.dir, out, err);
-    case CLD_TEMPLATE_CHATML: *out = CLD_CHAT_CHATML; break;
-    case CLD_TEMPLATE_QWEN3: *out = CLD_CHAT_QWEN3; break;
-    case CLD_TEMPLATE_LLAMA3: *out = CLD_CHAT_LLAMA3; break;
+    case CLD_TEMPLATE_NONE:
+        return cld_chat_template_of(cfg->target.dir, out, err);
+    case CLD_TEMPLATE_CHATML:
+        *out = CLD_CHAT_CHATML;
+        break;
+    case CLD_TEMPLATE_QWEN3:
+        *out = CLD_CHAT_QWEN3;
+        break;
+    case CLD_TEMPLATE_LLAMA3:
+        *out = CLD_CHAT_LLAMA3;
+        break;
     }
     return CLD_OK;
 }
 
 static enum cld_status load_set(struct cld_feed *f, const char *path, size_t vocab,
-                                 struct cld_dataset **out, struct cld_error *err)
+                                struct cld_dataset **out, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_dataset_options options = {.tokenizer = f->tokenizer,
                                           .max_length = f->cfg->data.max_length,
                                           .n_vocab = vocab,
                                           .history = f->cfg->checks.history,
-                                          .bad_row_fatal = f->cfg->data.bad_row ==
-                                                           CLD_BAD_ROW_FAIL};
+                                          .bad_row_fatal =
+                                              f->cfg->data.bad_row == CLD_BAD_ROW_FAIL};
     if (f->tokenizer && (s = cld_feed_template(f->cfg, &f->chat_template, err)))
         return s;
     options.chat_template = f->chat_template;
@@ -265,12 +272,12 @@ static enum cld_status add_document(struct cld_feed *f, const struct cld_row *ro
         f->prefixes = grown;
         f->cap_anchors = cap;
     }
-    size_t n = cld_sample_anchors((uint64_t)f->cfg->run.seed, epoch, row->id, row->loss_mask, row->n,
-                                  max_anchors, f->anchors + f->n_anchors);
+    size_t n = cld_sample_anchors((uint64_t)f->cfg->run.seed, epoch, row->id, row->loss_mask,
+                                  row->n, max_anchors, f->anchors + f->n_anchors);
     for (size_t i = f->n_anchors; i < f->n_anchors + n; i++)
-        f->prefixes[i] = cld_sample_prefix((uint64_t)f->cfg->run.seed, epoch, row->id,
-                                           (size_t)f->anchors[i], row->n,
-                                           f->cfg->drafter.block_size);
+        f->prefixes[i] =
+            cld_sample_prefix((uint64_t)f->cfg->run.seed, epoch, row->id, (size_t)f->anchors[i],
+                              row->n, f->cfg->drafter.block_size);
     f->docs[f->n_docs++] = (struct cld_document){.ids = row->ids,
                                                  .mask = row->loss_mask,
                                                  .n = row->n,

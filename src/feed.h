@@ -21,17 +21,18 @@ void cld_feed_close(struct cld_feed *f); /* NULL-safe */
 /* drafter.mask_token as an id; CLD_E_USAGE if the tokenizer does not know its text. */
 enum cld_status cld_feed_mask_token(const struct cld_feed *f, int64_t *id, struct cld_error *err);
 
-/* data.template, or the one that the target's directory declares. CLD_E_USAGE where neither is known. */
+/* data.template, or the one that the target's directory declares. CLD_E_USAGE where neither is
+ * known. */
 enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_template *out,
                                   struct cld_error *err);
 
 /* SHA-256 of tokenizer.json, "" where none was read. */
 const char *cld_feed_tokenizer_hash(const struct cld_feed *f);
 
-/* Reads the rows of the training set and of data.heldout (if there is one), or, without `train`, of all
- * buckets; the dataset says on stderr how many were taken and why others were not. Ids must be below
- * `vocab`. CLD_E_INPUT if a set that is asked for has no usable row; CLD_E_USAGE if a bucket has no
- * name or file, or the name of another. */
+/* Reads the rows of the training set and of data.heldout (if there is one), or, without `train`, of
+ * all buckets; the dataset says on stderr how many were taken and why others were not. Ids must be
+ * below `vocab`. CLD_E_INPUT if a set that is asked for has no usable row; CLD_E_USAGE if a bucket
+ * has no name or file, or the name of another. */
 enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, struct cld_error *err);
 
 /* Borrowed; NULL where no text is read, and before _load with `train`. */
@@ -47,8 +48,8 @@ size_t cld_feed_n_buckets(const struct cld_feed *f);
 const char *cld_feed_bucket_name(const struct cld_feed *f, size_t i);
 void cld_feed_use_bucket(struct cld_feed *f, size_t i);
 
-/* Of the held-out set in use, like the functions below. These two read only: any thread may call them
- * while no bucket is chosen. */
+/* Of the held-out set in use, like the functions below. These two read only: any thread may call
+ * them while no bucket is chosen. */
 size_t cld_feed_n_heldout(const struct cld_feed *f);
 struct cld_row cld_feed_heldout_row(const struct cld_feed *f, size_t i);
 

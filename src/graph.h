@@ -16,10 +16,10 @@
 
 /* Rows of a tensor that take part. */
 enum cld_rows {
-    CLD_ROWS_ALL,   /* as declared: weights, vectors */
-    CLD_ROWS_CTX,   /* context tokens: rows [0, n_ctx) */
-    CLD_ROWS_DRAFT, /* draft rows: rows [0, n_draft) */
-    CLD_ROWS_KEYS,  /* context, then draft rows: [0, n_ctx + n_draft) */
+    CLD_ROWS_ALL,    /* as declared: weights, vectors */
+    CLD_ROWS_CTX,    /* context tokens: rows [0, n_ctx) */
+    CLD_ROWS_DRAFT,  /* draft rows: rows [0, n_draft) */
+    CLD_ROWS_KEYS,   /* context, then draft rows: [0, n_ctx + n_draft) */
     CLD_ROWS_BEHIND, /* the draft rows behind the context: [n_ctx, n_ctx + n_draft) */
     CLD_ROWS_SEEN    /* keys of earlier passes too: [0, n_kept + n_ctx + n_draft) */
 };
@@ -33,7 +33,7 @@ struct cld_extents {
 struct cld_ref {
     const struct cld_tensor *t;
     enum cld_rows rows;
-    bool kept; /* the first n_kept rows are those of earlier passes: rows count from there */
+    bool kept;   /* the first n_kept rows are those of earlier passes: rows count from there */
     bool turned; /* the tensor is turned: its columns take part, not its rows */
 };
 #define CLD_ALL(t)    ((struct cld_ref){(t), CLD_ROWS_ALL, false, false})
@@ -57,19 +57,19 @@ static inline struct cld_ref cld_kept(struct cld_ref ref)
 }
 
 enum cld_op_kind {
-    CLD_OP_GATHER,            /* in: x, index; out: y */
-    CLD_OP_SCATTER,           /* in: x, index; out: y */
-    CLD_OP_COPY,              /* in: x; out: y (storage may differ) */
-    CLD_OP_RMSNORM,           /* in: x, w; out: y, rstd */
-    CLD_OP_RMSNORM_BACK,      /* in: x, w, rstd, dy, residual; out: dx, dw */
-    CLD_OP_QKNORM_ROPE,       /* in: x, w, positions, table; out: y, rstd */
-    CLD_OP_QKNORM_ROPE_BACK,  /* in: x, w, positions, table, rstd, dy; out: dx, dw */
-    CLD_OP_GEMM,              /* in: a, b, bias, residual; out: c */
-    CLD_OP_SWIGLU,            /* in: gate, up; out: y */
-    CLD_OP_SWIGLU_TURNED,     /* in: gate, up; out: y turned */
-    CLD_OP_SWIGLU_BACK,       /* in: gate, up, dy; out: d_gate, d_up, both turned or none */
-    CLD_OP_ATTENTION,         /* in: q, k, v; out: o, lse */
-    CLD_OP_ATTENTION_BACK     /* in: q, k, v, o, lse, d_o; out: d_q, d_k, d_v */
+    CLD_OP_GATHER,           /* in: x, index; out: y */
+    CLD_OP_SCATTER,          /* in: x, index; out: y */
+    CLD_OP_COPY,             /* in: x; out: y (storage may differ) */
+    CLD_OP_RMSNORM,          /* in: x, w; out: y, rstd */
+    CLD_OP_RMSNORM_BACK,     /* in: x, w, rstd, dy, residual; out: dx, dw */
+    CLD_OP_QKNORM_ROPE,      /* in: x, w, positions, table; out: y, rstd */
+    CLD_OP_QKNORM_ROPE_BACK, /* in: x, w, positions, table, rstd, dy; out: dx, dw */
+    CLD_OP_GEMM,             /* in: a, b, bias, residual; out: c */
+    CLD_OP_SWIGLU,           /* in: gate, up; out: y */
+    CLD_OP_SWIGLU_TURNED,    /* in: gate, up; out: y turned */
+    CLD_OP_SWIGLU_BACK,      /* in: gate, up, dy; out: d_gate, d_up, both turned or none */
+    CLD_OP_ATTENTION,        /* in: q, k, v; out: o, lse */
+    CLD_OP_ATTENTION_BACK    /* in: q, k, v, o, lse, d_o; out: d_q, d_k, d_v */
 };
 
 struct cld_op {
@@ -79,8 +79,8 @@ struct cld_op {
     enum cld_gemm_kind gemm;
     float eps;
     size_t head_dim;
-    bool same_a;        /* of a product: its A is that of the product before it in the list */
-    bool first_writes;  /* see cld_add_gemm_gradient */
+    bool same_a;       /* of a product: its A is that of the product before it in the list */
+    bool first_writes; /* see cld_add_gemm_gradient */
     const struct cld_attention_plan *attention;
     const struct cld_attention_mask *mask;
 };
@@ -112,8 +112,8 @@ void cld_add_qknorm_rope_back(struct cld_graph *g, struct cld_ref x, struct cld_
 /* residual and bias may be CLD_NONE; residual may be c: it accumulates. */
 void cld_add_gemm(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a, struct cld_ref b,
                   struct cld_ref bias, struct cld_ref residual, struct cld_ref c);
-/* dW [out, in] of a parameter: dy^T x is added to it. `first`: nothing before it in the list adds to dW, so
- * the first pass of a step overwrites what is there. */
+/* dW [out, in] of a parameter: dy^T x is added to it. `first`: nothing before it in the list adds
+ * to dW, so the first pass of a step overwrites what is there. */
 void cld_add_gemm_gradient(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,
                            struct cld_ref dw, bool first);
 void cld_add_swiglu(struct cld_graph *g, struct cld_ref gate, struct cld_ref up, struct cld_ref y);

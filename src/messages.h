@@ -31,7 +31,7 @@ enum cld_row_fault {
     CLD_ROW_FINE,
     CLD_ROW_NOT_UTF8,
     CLD_ROW_BAD_JSON,
-    CLD_ROW_BAD_SHAPE,    /* missing or contradictory keys, wrong types, no message */
+    CLD_ROW_BAD_SHAPE, /* missing or contradictory keys, wrong types, no message */
     CLD_ROW_UNKNOWN_ROLE,
     CLD_ROW_UNSUPPORTED,  /* tool calls, content that is no string, a role without a place, ... */
     CLD_ROW_UNSUPERVISED, /* no two consecutive supervised tokens */
@@ -44,8 +44,8 @@ const char *cld_row_fault_name(enum cld_row_fault fault);
 
 const char *cld_role_name(enum cld_role role);
 
-/* A line of data as an object, without keys that would change what a template writes. *out is dropped
- * with json_decref; NULL on failure. CLD_E_INPUT: *fault tells the kind. */
+/* A line of data as an object, without keys that would change what a template writes. *out is
+ * dropped with json_decref; NULL on failure. CLD_E_INPUT: *fault tells the kind. */
 enum cld_status cld_row_parse(const char *text, size_t n, json_t **out, enum cld_row_fault *fault,
                               struct cld_error *err);
 

@@ -23,7 +23,8 @@ struct cld_tensorboard;
 enum cld_status cld_metrics_open(const char *path, int64_t resume_step, struct cld_metrics **out,
                                  struct cld_error *err);
 
-/* From now on every number goes to `to` as well (NULL: no more), which the caller closes after `m`. */
+/* From now on every number goes to `to` as well (NULL: no more), which the caller closes after `m`.
+ */
 void cld_metrics_mirror(struct cld_metrics *m, struct cld_tensorboard *to);
 
 /* A line. Between _begin and _end nothing fails; what went wrong (no memory, a key twice, a text

@@ -84,14 +84,23 @@ static void read_architecture(const struct cld_fields *r, struct cld_model_confi
  * Weights look the same with and without them; 1, or nothing, means none. */
 static void refuse_factors(const struct cld_fields *r)
 {
-    static const char *const keys[] = {
-        "embedding_multiplier", "embedding_scale", "input_embedding_scale", "scale_emb",
-        "scale_depth", "residual_multiplier", "attention_multiplier", "logits_scaling",
-        "logit_scale", "output_multiplier", "final_logit_softcapping", "attn_logit_softcapping"};
+    static const char *const keys[] = {"embedding_multiplier",
+                                       "embedding_scale",
+                                       "input_embedding_scale",
+                                       "scale_emb",
+                                       "scale_depth",
+                                       "residual_multiplier",
+                                       "attention_multiplier",
+                                       "logits_scaling",
+                                       "logit_scale",
+                                       "output_multiplier",
+                                       "final_logit_softcapping",
+                                       "attn_logit_softcapping"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const json_t *v = cld_fields_get(r, keys[i]);
         if (v && !(json_is_number(v) && json_number_value(v) == 1))
-            cld_fields_complain(r, "models that multiply by a factor of their own are not supported",
+            cld_fields_complain(r,
+                                "models that multiply by a factor of their own are not supported",
                                 "unsupported value of key", keys[i]);
     }
     if (cld_fields_bool_or(r, "scale_embedding", false))

@@ -35,14 +35,15 @@ struct cld_gemm {
     const struct cld_tensor *bias;     /* [1, n] or NULL */
     const struct cld_tensor *residual; /* R [m, n], may be C itself (accumulate); NULL: none */
     bool bf16_products;                /* F32 operands may be rounded to bf16 (sums stay float) */
-    /* The last product with this scratch had the same A, kind (NT and NN count as one) and back-end, and
-     * nothing changed either since: what was made of A there is used again. */
+    /* The last product with this scratch had the same A, kind (NT and NN count as one) and
+     * back-end, and nothing changed either since: what was made of A there is used again. */
     bool same_a;
 };
 
 /* Bytes of scratch that this product needs on this queue (0 is possible). Only shapes, types,
- * kind and ld are looked at; buffers may be missing; offsets of bf16 operands count only where they are
- * not multiples of 8 elements (tensor cores then work on a copy). The plan takes the maximum over all products. */
+ * kind and ld are looked at; buffers may be missing; offsets of bf16 operands count only where they
+ * are not multiples of 8 elements (tensor cores then work on a copy). The plan takes the maximum
+ * over all products. */
 size_t cld_gemm_scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g);
 
 /* Enqueues the product. `scratch` holds at least cld_gemm_scratch_bytes and is free again for the
@@ -54,12 +55,13 @@ enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct c
  * times keeps it turned (cld_gemm_turn) and asks for the other kind: NN in place of NT. */
 bool cld_gemm_turns_b(const struct cld_queue *q, const struct cld_gemm *g);
 
-/* Whether it would turn A, unless that is of TN: then whoever makes A may make it turned and ask for TN in
- * place of NN. */
+/* Whether it would turn A, unless that is of TN: then whoever makes A may make it turned and ask
+ * for TN in place of NN. */
 bool cld_gemm_turns_a(const struct cld_queue *q, const struct cld_gemm *g);
 
-/* y = x turned. x [r, c] F32 or BF16; y [c, r] BF16 from a multiple of 8 elements on, its ld a multiple of
- * 8; up to round_up(r, 8) elements of a row are written, zeros behind r. Any device with groups of 256. */
+/* y = x turned. x [r, c] F32 or BF16; y [c, r] BF16 from a multiple of 8 elements on, its ld a
+ * multiple of 8; up to round_up(r, 8) elements of a row are written, zeros behind r. Any device
+ * with groups of 256. */
 enum cld_status cld_gemm_turn(struct cld_queue *q, const struct cld_tensor *x,
                               const struct cld_tensor *y, struct cld_error *err);
 

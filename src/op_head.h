@@ -8,9 +8,10 @@
 
 struct cld_head_loss {
     enum cld_gemm_backend gemm;
-    const struct cld_tensor *z;      /* [n, H] */
-    const struct cld_tensor *head;   /* [V, H] */
-    /* [H, V] BF16, the head turned (cld_gemm_turn), where cld_head_loss_turns wants it; else NULL. */
+    const struct cld_tensor *z;    /* [n, H] */
+    const struct cld_tensor *head; /* [V, H] */
+    /* [H, V] BF16, the head turned (cld_gemm_turn), where cld_head_loss_turns wants it; else NULL.
+     */
     const struct cld_tensor *head_turned;
     const struct cld_tensor *logits; /* [chunk, V] F32, working memory */
     /* [chunk, V], may be logits; with head_turned [V, chunk] BF16, its ld a multiple of 8. NULL: no

@@ -21,7 +21,7 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
     size_t n = logits->n_rows;
     bool fit = logits->n_cols > 0 && logits->n_cols < INT32_MAX && cld_is_vector(labels, n) &&
                (!gradient || cld_same_shape(gradient, logits)) && cld_is_vector(weights, n) &&
-                cld_is_vector(loss, n) && cld_is_vector(hit, n);
+               cld_is_vector(loss, n) && cld_is_vector(hit, n);
     enum cld_status s = cld_operands_check("cross-entropy", o, COUNT(o), fit, err);
     if (s)
         return s;
@@ -52,20 +52,22 @@ enum cld_status cld_cross_entropy_turned(struct cld_queue *q, const struct cld_t
     enum cld_status s = cld_operands_check("cross-entropy, turned", o, COUNT(o), fit, err);
     if (s)
         return s;
-    const char *options = logits->ld % 4 == 0 && logits->offset % 4 == 0 ? "-DZ_ALIGNED=1"
-                                                                         : "-DZ_ALIGNED=0";
+    const char *options =
+        logits->ld % 4 == 0 && logits->offset % 4 == 0 ? "-DZ_ALIGNED=1" : "-DZ_ALIGNED=0";
     struct cld_kernel_spec spec = {"cross_entropy_turned.cl", "cross_entropy_turned", options,
                                    cld_turned_group};
     size_t n_pieces = cld_mul(cld_div_up(n, cld_turned_rows), cld_div_up(v, strip_columns));
-    return CLD_RUN(q, &spec, n_pieces, err, CLD_MATRIX(logits), CLD_MATRIX(gradient), CLD_VECTOR(labels),
-                   CLD_VECTOR(weights), CLD_VECTOR(loss), CLD_U64(n), CLD_U64(v));
+    return CLD_RUN(q, &spec, n_pieces, err, CLD_MATRIX(logits), CLD_MATRIX(gradient),
+                   CLD_VECTOR(labels), CLD_VECTOR(weights), CLD_VECTOR(loss), CLD_U64(n),
+                   CLD_U64(v));
 }
 
 enum cld_status cld_first_max(struct cld_queue *q, const struct cld_tensor *x,
                               const struct cld_tensor *index, struct cld_error *err)
 {
     char options[cld_options_bytes];
-    const struct cld_operand o[] = {{x, CLD_BY_ROWS, "X", 0}, {index, CLD_BY_ELEMENT, NULL, CLD_I32}};
+    const struct cld_operand o[] = {{x, CLD_BY_ROWS, "X", 0},
+                                    {index, CLD_BY_ELEMENT, NULL, CLD_I32}};
     bool fit = x->n_cols > 0 && x->n_cols < INT32_MAX && cld_is_vector(index, x->n_rows);
     enum cld_status s = cld_operands_check("first maximum", o, COUNT(o), fit, err);
     if (s)

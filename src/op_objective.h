@@ -5,9 +5,9 @@
 
 #include "op_head.h"
 
-/* weights [1, n] F32 of the rows with a loss, from their cross-entropy loss [1, n] F32: `scale` times
- * the weight of D-PACE (cl/dpace.cl). place I32 [1, n_blocks * block_size]: of each draft row among
- * those rows, or -1; each of the n has one. */
+/* weights [1, n] F32 of the rows with a loss, from their cross-entropy loss [1, n] F32: `scale`
+ * times the weight of D-PACE (cl/dpace.cl). place I32 [1, n_blocks * block_size]: of each draft row
+ * among those rows, or -1; each of the n has one. */
 enum cld_status cld_dpace_weights(struct cld_queue *q, const struct cld_tensor *place,
                                   const struct cld_tensor *loss, size_t block_size, float alpha,
                                   float scale, const struct cld_tensor *weights,
@@ -20,7 +20,7 @@ enum { CLD_SOFT_SUMS = 4 }; /* numbers that cl/soft_targets.cl keeps of a row */
 struct cld_soft_targets {
     const struct cld_tensor *logits, *targets;
     const struct cld_tensor *labels, *weights; /* I32 and F32 [1, n] */
-    const struct cld_tensor *loss, *hit;       /* F32 [1, n] unweighted; I32 as in cld_cross_entropy */
+    const struct cld_tensor *loss, *hit; /* F32 [1, n] unweighted; I32 as in cld_cross_entropy */
     const struct cld_tensor *gradient;
     const struct cld_tensor *sums; /* [2 n, CLD_SOFT_SUMS] F32, working memory without gaps */
     float share, temperature;      /* of the divergence, (0, 1]; above 0 */
@@ -29,15 +29,17 @@ enum cld_status cld_soft_targets(struct cld_queue *q, const struct cld_soft_targ
                                  struct cld_error *err);
 
 /* Loss of rows z under a frozen head against what the target itself says: softmax of its head times
- * its normalised last state. Like cld_head_loss it works on a chunk of rows at a time: full logits of
- * either side never exist. */
+ * its normalised last state. Like cld_head_loss it works on a chunk of rows at a time: full logits
+ * of either side never exist. */
 struct cld_soft_loss {
-    struct cld_head_loss head;        /* with a gradient */
-    const struct cld_tensor *state;   /* [C, H] the target's residual stream behind its last layer */
-    const struct cld_tensor *norm;    /* [1, H] the target's final norm */
+    struct cld_head_loss head;      /* with a gradient */
+    const struct cld_tensor *state; /* [C, H] the target's residual stream behind its last layer */
+    const struct cld_tensor *norm;  /* [1, H] the target's final norm */
     float norm_eps;
-    const struct cld_tensor *before;  /* I32 [1, n or more]: the row of `state` that speaks of each z */
-    /* Working memory: [chunk, H] twice in the storage of z, [chunk, V] F32, [2 chunk, CLD_SOFT_SUMS]. */
+    /* I32 [1, n or more]: the row of `state` that speaks of each z */
+    const struct cld_tensor *before;
+    /* Working memory: [chunk, H] twice in the storage of z, [chunk, V] F32, [2 chunk,
+     * CLD_SOFT_SUMS]. */
     const struct cld_tensor *rows, *normed, *targets, *sums;
     float share, temperature;
 };

@@ -97,6 +97,6 @@ enum cld_status cld_ema_step(struct cld_queue *q, const struct cld_tensor *mean,
         return s;
     struct cld_elements e = cld_elements(q, o, COUNT(o));
     cld_row_options(q, o, COUNT(o), e.local, "", options);
-    return CLD_RUN(q, (&(struct cld_kernel_spec){"ema.cl", "ema", options, e.local}), e.n_pieces, err,
-                   CLD_VECTOR(mean), CLD_VECTOR(x), CLD_U64(n), CLD_FLOAT(share));
+    return CLD_RUN(q, (&(struct cld_kernel_spec){"ema.cl", "ema", options, e.local}), e.n_pieces,
+                   err, CLD_VECTOR(mean), CLD_VECTOR(x), CLD_U64(n), CLD_FLOAT(share));
 }

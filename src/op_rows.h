@@ -22,7 +22,8 @@ struct cld_operand {
 };
 
 /* True if every operand has a storage that its kernel takes, lies inside its buffer, makes less
- * than 2^32 pieces of work, and `fit`. Otherwise CLD_E_INTERNAL with every operand's name, shape and storage. */
+ * than 2^32 pieces of work, and `fit`. Otherwise CLD_E_INTERNAL with every operand's name, shape
+ * and storage. */
 enum cld_status cld_operands_check(const char *op, const struct cld_operand *o, size_t n, bool fit,
                                    struct cld_error *err);
 
@@ -31,8 +32,9 @@ enum cld_status cld_operands_check(const char *op, const struct cld_operand *o, 
 size_t cld_row_local(const struct cld_queue *q, size_t n_cols, size_t most);
 
 /* Build options: storages of the operands, LOCAL, ALIGNED where all of them allow accesses of
- * 16 bytes, and WHOLE where no row has a tail. They depend on widths, strides and begins, not on the
- * number of rows, so that a shorter batch asks for no new variant. `extra` is appended ("" for nothing). */
+ * 16 bytes, and WHOLE where no row has a tail. They depend on widths, strides and begins, not on
+ * the number of rows, so that a shorter batch asks for no new variant. `extra` is appended ("" for
+ * nothing). */
 enum { cld_options_bytes = 256 };
 void cld_row_options(const struct cld_queue *q, const struct cld_operand *o, size_t n, size_t local,
                      const char *extra, char options[cld_options_bytes]);

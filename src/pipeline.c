@@ -39,8 +39,8 @@ struct member {
     struct cld_worker w;
     const struct cld_job *job; /* done last, or, if `ahead`, to be done next; NULL: no more */
     bool ahead;
-    size_t n_items;           /* micro-batches of the job for drafters here */
-    double inv_sum_weight;    /* of the job */
+    size_t n_items;        /* micro-batches of the job for drafters here */
+    double inv_sum_weight; /* of the job */
     uint64_t mark;
     struct cld_slot *fetched; /* of the ring, whose features are on their way */
     struct cld_slot *unsent;  /* a target's: features are on their way there */
@@ -76,8 +76,8 @@ struct cld_pipeline {
     struct result *results;           /* [drafters of all machines] */
     struct cld_ring_times times_before;
     size_t n_used; /* micro-batches of steps that drafters have used up */
-    struct cld_image
-        image; /* while a checkpoint of shards is written; drafters may outlast the call */
+    /* while a checkpoint of shards is written; drafters may outlast the call */
+    struct cld_image image;
     /* under the lock */
     size_t n_ready, n_out, order_number, n_done;
     bool all_out;
@@ -150,12 +150,13 @@ static enum cld_status get_ready(struct member *m, struct cld_error *err)
                      m->ready.budget_bytes);
     const struct cld_queue_counts *n = &m->ready.counts;
     const char *cache = cld_queue_cache_dir(w->q);
-    cld_info(
-        "%s warmed up in %.1f s: %zu programs from source, %zu from the cache (%s), %zu from SPIR-V "
-        "modules in %.1f s "
-        "(%.1f s waiting for others' builds), %zu kernels",
-        m->who->name, (cld_clock_ms() - begun) * 1e-3, n->n_builds, n->n_cached,
-        cache ? cache : w->no_cache, n->n_modules, n->build_ms * 1e-3, n->build_wait_ms * 1e-3, n->n_kernels);
+    cld_info("%s warmed up in %.1f s: %zu programs from source, %zu from the cache (%s), %zu from "
+             "SPIR-V "
+             "modules in %.1f s "
+             "(%.1f s waiting for others' builds), %zu kernels",
+             m->who->name, (cld_clock_ms() - begun) * 1e-3, n->n_builds, n->n_cached,
+             cache ? cache : w->no_cache, n->n_modules, n->build_ms * 1e-3, n->build_wait_ms * 1e-3,
+             n->n_kernels);
     return CLD_OK;
 }
 
@@ -173,8 +174,7 @@ static enum cld_status put_item(struct member *m, struct cld_error *err)
         return CLD_OK;
     if ((s = cld_worker_features_moved(&m->w, err)))
         return s;
-    cld_ring_put(&m->p->ring, m->unsent, m->unsent_number,
-                 m->unsent_ms + cld_clock_ms() - begun);
+    cld_ring_put(&m->p->ring, m->unsent, m->unsent_number, m->unsent_ms + cld_clock_ms() - begun);
     m->unsent = NULL;
     return CLD_OK;
 }
@@ -195,8 +195,8 @@ static enum cld_status make_item(struct member *m, const struct cld_item *it, st
     if ((s = cld_batch_build(&slot->batch, it->docs, it->n_docs, &m->p->setup->rules, false,
                              err)) ||
         (m->p->store ? (s = cld_features_fill(m->p->store, m->p->sync, &m->w, it, &slot->batch,
-                                               slot->features, err))
-                      : (s = cld_worker_features(&m->w, &slot->batch, err))))
+                                              slot->features, err))
+                     : (s = cld_worker_features(&m->w, &slot->batch, err))))
         return s;
     double made = cld_clock_ms();
     if (m->p->store) { /* rows come from the disk or go there, and are in the slot already */
@@ -379,8 +379,8 @@ static enum cld_status save(struct member *m, const struct order *o, struct cld_
         return s;
     return m->index || cld_link_rank(m->p->machines->link)
                ? CLD_OK
-               : cld_checkpoint_save(o->dir, &m->w.drafter, o->image, o->file, o->state,
-                                          o->keep, err);
+               : cld_checkpoint_save(o->dir, &m->w.drafter, o->image, o->file, o->state, o->keep,
+                                     err);
 }
 
 static enum cld_status give_weights(struct member *m, const struct order *o, struct cld_error *err)
@@ -559,10 +559,10 @@ static enum cld_status start(struct cld_pipeline *p, struct cld_error *err)
 }
 
 enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld_setup *setup,
-                                  const struct cld_crew *crew,
-                                  const struct cld_machines *machines, struct cld_feed *feed,
-                                  struct cld_feature_store *store, struct cld_board *board,
-                                  size_t first, struct cld_pipeline **out, struct cld_error *err)
+                                  const struct cld_crew *crew, const struct cld_machines *machines,
+                                  struct cld_feed *feed, struct cld_feature_store *store,
+                                  struct cld_board *board, size_t first, struct cld_pipeline **out,
+                                  struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     size_t n = crew->n_targets + crew->n_drafters;

@@ -40,10 +40,10 @@ struct cld_pipeline;
  * of features, NULL: none. Workers note on the board (NULL: none) what they do. *out is closed
  * whatever the result was. */
 enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld_setup *setup,
-                                  const struct cld_crew *crew,
-                                  const struct cld_machines *machines, struct cld_feed *feed,
-                                  struct cld_feature_store *store, struct cld_board *board,
-                                  size_t first, struct cld_pipeline **out, struct cld_error *err);
+                                  const struct cld_crew *crew, const struct cld_machines *machines,
+                                  struct cld_feed *feed, struct cld_feature_store *store,
+                                  struct cld_board *board, size_t first, struct cld_pipeline **out,
+                                  struct cld_error *err);
 
 /* Stops and joins all threads: what targets made ahead is dropped. NULL-safe. `ends`, if not NULL,
  * gets the facts of all workers at their end, targets first. CLD_E_INTERNAL if a program was built
@@ -79,8 +79,8 @@ enum cld_status cld_pipeline_step(struct cld_pipeline *p, double learning_rate, 
 enum cld_status cld_pipeline_evaluate(struct cld_pipeline *p, struct cld_score *score,
                                       struct cld_error *err);
 
-/* The weights that all drafters have now, as they are stored: [n_elems] in the storage of the run, to
- * host memory. */
+/* The weights that all drafters have now, as they are stored: [n_elems] in the storage of the run,
+ * to host memory. */
 enum cld_status cld_pipeline_weights(struct cld_pipeline *p, void *to, struct cld_error *err);
 
 /* Writes a checkpoint (checkpoint.h), on rank 0; all machines call it. */

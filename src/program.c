@@ -100,9 +100,11 @@ static enum cld_status change_text(struct cld_queue *q, const struct cld_ptx_cha
     q->counts.n_builds++;
     if ((s = cld_program_compile(q, assembled, "", key, err)))
         goto done;
-    cld_debug("%s: %s: PTX %s, %s to %s, %zu instructions uncommented, %zu of %zu kernels capped at "
-              "%u registers", q->name, key, report.version, report.from, report.to,
-              report.n_uncommented, report.n_capped, report.n_kernels, change->max_registers);
+    cld_debug(
+        "%s: %s: PTX %s, %s to %s, %zu instructions uncommented, %zu of %zu kernels capped at "
+        "%u registers",
+        q->name, key, report.version, report.from, report.to, report.n_uncommented, report.n_capped,
+        report.n_kernels, change->max_registers);
     clReleaseProgram(*p);
     *p = assembled;
     assembled = NULL;
@@ -160,8 +162,7 @@ static enum cld_status make_program(struct cld_queue *q, const struct cld_kernel
         return cld_program_of_override(q, override, spec->name, out, err);
     if (from == CLD_PROGRAM_SPIRV)
         return cld_program_of_module(q, source, spec->file, options, spec->name, out, err);
-    enum cld_status s =
-        build_or_load(q, spec, source, n_bytes, key, options, change, out, err);
+    enum cld_status s = build_or_load(q, spec, source, n_bytes, key, options, change, out, err);
     if (s != CLD_E_DEVICE || from != CLD_PROGRAM_AUTO || change ||
         cld_program_of_module(q, source, spec->file, options, spec->name, out, &other))
         return s;
@@ -397,8 +398,8 @@ enum cld_status cld_launch(struct cld_queue *q, struct cld_kernel *k, size_t n_g
     int code = clEnqueueNDRangeKernel(q->queue, k->kernel, 1, NULL, &global, &k->local, 0, NULL,
                                       q->profile ? &event : NULL);
     if (code != CL_SUCCESS)
-        return cld_cl_fail(err, code, "%s: launch of %s (%zu items, groups of %zu)", q->name, k->key,
-                           global, k->local);
+        return cld_cl_fail(err, code, "%s: launch of %s (%zu items, groups of %zu)", q->name,
+                           k->key, global, k->local);
     q->counts.n_launches++;
     return q->profile ? keep_event(q, k, event, err) : CLD_OK;
 }

@@ -35,11 +35,11 @@ struct cld_program_options {
 };
 
 struct cld_queue_options {
-    const char *name;    /* in messages: "drafter 0"; copied */
+    const char *name; /* in messages: "drafter 0"; copied */
     enum cld_family family;
-    size_t budget_bytes; /* the ledger refuses to pass this; 0: the device's memory */
-    bool profile;        /* time every kernel by events (benchmarks: it costs launch time) */
-    bool no_ptx;         /* keep off inline PTX, also where the device has it */
+    size_t budget_bytes;   /* the ledger refuses to pass this; 0: the device's memory */
+    bool profile;          /* time every kernel by events (benchmarks: it costs launch time) */
+    bool no_ptx;           /* keep off inline PTX, also where the device has it */
     const char *cache_dir; /* where built programs are kept (cache.h); NULL: nowhere */
     struct cld_program_options programs;
     /* Not NULL: nothing is built or launched; every variant that is asked for is noted here. */
@@ -86,8 +86,8 @@ struct cld_queue_counts {
 };
 struct cld_queue_counts cld_queue_counts(const struct cld_queue *q);
 
-/* What the queue's programs came from so far: "source", "cached binary", "SPIR-V modules (bitcode)",
- * or several of these. The text is the queue's and holds until the next call. */
+/* What the queue's programs came from so far: "source", "cached binary", "SPIR-V modules
+ * (bitcode)", or several of these. The text is the queue's and holds until the next call. */
 const char *cld_queue_program_origin(struct cld_queue *q);
 /* How SPIR-V gets to the device: "IL", "bitcode", "PTX"; NULL: not at all. */
 const char *cld_module_route(const struct cld_device_info *d);
@@ -124,8 +124,8 @@ size_t cld_buf_bytes(const struct cld_buf *b);
 /* Blocking copies between host and device; bounds are checked. */
 enum cld_status cld_buf_write(struct cld_buf *b, size_t offset_bytes, const void *from,
                               size_t n_bytes, struct cld_error *err);
-enum cld_status cld_buf_read(const struct cld_buf *b, size_t offset_bytes, void *to,
-                             size_t n_bytes, struct cld_error *err);
+enum cld_status cld_buf_read(const struct cld_buf *b, size_t offset_bytes, void *to, size_t n_bytes,
+                             struct cld_error *err);
 /* Enqueued: fills with a repeated 4-byte pattern (n_bytes a multiple of 4), or copies. */
 enum cld_status cld_buf_fill(struct cld_buf *b, size_t offset_bytes, size_t n_bytes,
                              uint32_t pattern, struct cld_error *err);
@@ -184,13 +184,13 @@ struct cld_arg {
 enum cld_status cld_launch(struct cld_queue *q, struct cld_kernel *k, size_t n_groups,
                            const struct cld_arg *args, size_t n_args, struct cld_error *err);
 
-#define CLD_LAUNCH(q, k, n_groups, err, ...)                                                      \
-    cld_launch((q), (k), (n_groups), (const struct cld_arg[]){__VA_ARGS__},                       \
+#define CLD_LAUNCH(q, k, n_groups, err, ...)                                                       \
+    cld_launch((q), (k), (n_groups), (const struct cld_arg[]){__VA_ARGS__},                        \
                sizeof((const struct cld_arg[]){__VA_ARGS__}) / sizeof(struct cld_arg), (err))
 
 /* Builds where needed and launches. */
-#define CLD_RUN(q, spec, n_groups, err, ...)                                                      \
-    cld_run((q), (spec), (n_groups), (const struct cld_arg[]){__VA_ARGS__},                       \
+#define CLD_RUN(q, spec, n_groups, err, ...)                                                       \
+    cld_run((q), (spec), (n_groups), (const struct cld_arg[]){__VA_ARGS__},                        \
             sizeof((const struct cld_arg[]){__VA_ARGS__}) / sizeof(struct cld_arg), (err))
 enum cld_status cld_run(struct cld_queue *q, const struct cld_kernel_spec *spec, size_t n_groups,
                         const struct cld_arg *args, size_t n_args, struct cld_error *err);

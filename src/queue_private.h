@@ -1,4 +1,5 @@
-/* queue_private.h - what queue.c, memory.c, transfer.c, program.c and clblast.c share; nobody else. */
+/* queue_private.h - what queue.c, memory.c, transfer.c, program.c and clblast.c share; nobody else.
+ */
 #ifndef CLD_QUEUE_PRIVATE_H
 #define CLD_QUEUE_PRIVATE_H
 
@@ -52,10 +53,10 @@ struct cld_queue {
     pthread_t owner;
     const char *owner_name;
     bool sealed, profile, has_ptx;
-    bool clblast_built; /* CLBlast compiled its kernels for this context */
+    bool clblast_built;      /* CLBlast compiled its kernels for this context */
     struct cld_buf *buffers; /* newest first, so that views come before their parents */
     size_t held_bytes, peak_bytes, budget_bytes;
-    char *cache_dir; /* until it turns out to be unusable */
+    char *cache_dir;         /* until it turns out to be unusable */
     struct cld_cache *cache; /* of cache_dir, from the first program on; NULL: none */
     struct cld_program_options program_options;
     struct cld_modules *modules; /* from the first program of one on */
@@ -110,7 +111,6 @@ cl_program cld_program_load(struct cld_queue *q, const char *key, const char *op
                             const char *kernel, const char *variant);
 
 /* Keeps the binary of a built program. A driver that gives none is no error. */
-void cld_program_keep(struct cld_queue *q, const char *key, cl_program p,
-                      const char *variant);
+void cld_program_keep(struct cld_queue *q, const char *key, cl_program p, const char *variant);
 
 #endif

@@ -7,9 +7,9 @@
 
 enum { CLD_REPORT_MOST_RUNS = 32 };
 
-/* The page of n runs, at most so many: one by itself, or several drawn over each other with what their
- * configurations differ in. *out is freed with free(); it ends with a NUL that n_bytes does not
- * count. CLD_E_MEMORY. */
+/* The page of n runs, at most so many: one by itself, or several drawn over each other with what
+ * their configurations differ in. *out is freed with free(); it ends with a NUL that n_bytes does
+ * not count. CLD_E_MEMORY. */
 enum cld_status cld_report_text(const struct cld_record *runs, size_t n, char **out,
                                 size_t *n_bytes, struct cld_error *err);
 

@@ -60,7 +60,8 @@ int32_t cld_sample_prefix(uint64_t seed, uint64_t epoch, uint64_t row_id, size_t
     double all = 0, p = 1;
     for (size_t l = length; l <= most; l++, p *= 0.9)
         all += p;
-    double at = all * cld_random_unit(cld_random_u64(seed, CLD_RANDOM_PREFIX, epoch, row_id, anchor));
+    double at =
+        all * cld_random_unit(cld_random_u64(seed, CLD_RANDOM_PREFIX, epoch, row_id, anchor));
     for (p = 1; length < most && at >= p; length++, p *= 0.9)
         at -= p;
     return (int32_t)length;

@@ -100,8 +100,7 @@ enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
     const struct cld_model_config *t = &s->target;
     memset(s, 0, sizeof *s);
     if ((status = cld_model_config_read(cfg->target.dir, &s->target, err)) ||
-        (status = hash_config(cfg->target.dir, s, err)) ||
-        (status = resolve_taps(cfg, s, err)))
+        (status = hash_config(cfg->target.dir, s, err)) || (status = resolve_taps(cfg, s, err)))
         return status;
     add_state(cfg, s);
     if (mask_token < 0 || (uint64_t)mask_token >= t->vocab)
@@ -113,8 +112,10 @@ enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
     for (size_t i = 0; i < t->n_eos; i++)
         special |= mask_token == t->eos[i];
     if (special && !cfg->checks.mask_token)
-        cld_warn("drafter.mask_token %lld is the target's pad, eos or bos token; checks.mask_token = "
-                 "no lets it pass", (long long)mask_token);
+        cld_warn(
+            "drafter.mask_token %lld is the target's pad, eos or bos token; checks.mask_token = "
+            "no lets it pass",
+            (long long)mask_token);
     else if (special)
         return cld_fail(err, CLD_E_USAGE, "choose a reserved token that no text contains",
                         "drafter.mask_token %lld is the target's pad, eos or bos token",

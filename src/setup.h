@@ -12,11 +12,11 @@ struct cld_setup {
     struct cld_model_config target;
     struct cld_drafter_config drafter;
     struct cld_batch_rules rules;
-    /* The drafter's, and, where soft targets need it and it is none of them, the target's last layer
-     * behind them: n_features in all. */
+    /* The drafter's, and, where soft targets need it and it is none of them, the target's last
+     * layer behind them: n_features in all. */
     int taps[CLD_MAX_TAPS + 1];
     size_t n_taps, n_features;
-    size_t state_tap; /* which of them is the last layer, with soft targets */
+    size_t state_tap;     /* which of them is the last layer, with soft targets */
     char target_hash[65]; /* SHA-256 of the target's config.json, hexadecimal */
 };
 

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The interface of three functions: it can be held by value and cannot fail, and runs at several GB/s
- * where the processor has instructions for it. A checkpoint of a large drafter has 15 GB. */
+/* The interface of three functions: it can be held by value and cannot fail, and runs at several
+ * GB/s where the processor has instructions for it. A checkpoint of a large drafter has 15 GB. */
 #define OPENSSL_API_COMPAT 10100
 #include <openssl/sha.h>
 

@@ -25,7 +25,8 @@ enum cld_status cld_drafter_check_sight(struct cld_drafter *d, const struct cld_
 {
     enum cld_status s = CLD_OK;
     size_t n = b->block_size * d->config.hidden;
-    /* Not from b->blocks, from which the masks are made. One document: its tokens are the context. */
+    /* Not from b->blocks, from which the masks are made. One document: its tokens are the context.
+     */
     size_t anchor = (size_t)b->positions[b->n_ctx + b->n_draft - b->block_size];
     float *z = malloc(cld_mul(3 * sizeof *z, n));
     if (!z)
@@ -34,11 +35,12 @@ enum cld_status cld_drafter_check_sight(struct cld_drafter *d, const struct cld_
         (s = look(d, b, 0, anchor, z + 2 * n, err)))
         goto done;
     if (memcmp(z, z + n, n * sizeof *z))
-        s = cld_fail(err, CLD_E_NUMERIC,
-                     "what is learned from such blocks is of no use where the state is not known yet",
-                     "%s: the output of a block at position %zu changes with the target's state at "
-                     "or behind that position",
-                     cld_queue_name(d->q), anchor);
+        s = cld_fail(
+            err, CLD_E_NUMERIC,
+            "what is learned from such blocks is of no use where the state is not known yet",
+            "%s: the output of a block at position %zu changes with the target's state at "
+            "or behind that position",
+            cld_queue_name(d->q), anchor);
     else if (!memcmp(z, z + 2 * n, n * sizeof *z))
         s = cld_fail(err, CLD_E_NUMERIC, "nothing could be learned from it",
                      "%s: the output of a block at position %zu does not change with the target's "

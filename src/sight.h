@@ -9,8 +9,9 @@
 #include "drafter.h"
 
 /* Three forward passes over b, one document whose last anchor has tokens before and behind it, with
- * made-up features, which overwrite the drafter's. Its weights must be those of a start, or trained.
- * CLD_E_NUMERIC: the last block sees a state at or behind its anchor, or none before it. */
+ * made-up features, which overwrite the drafter's. Its weights must be those of a start, or
+ * trained. CLD_E_NUMERIC: the last block sees a state at or behind its anchor, or none before it.
+ */
 enum cld_status cld_drafter_check_sight(struct cld_drafter *d, const struct cld_batch *b,
                                         struct cld_error *err);
 

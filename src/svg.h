@@ -51,8 +51,8 @@ enum cld_svg_scale cld_svg_fit(const double *v, size_t n);
 
 /* The rules of the classes, without <style> around them: once in a page of HTML that has charts. */
 void cld_svg_write_style(FILE *to);
-/* The colours among them, light or dark, for charts inside of `scope`, a selector with a blank at its
- * end: for pages that let readers choose. */
+/* The colours among them, light or dark, for charts inside of `scope`, a selector with a blank at
+ * its end: for pages that let readers choose. */
 void cld_svg_write_theme(const char *scope, bool dark, FILE *to);
 /* A text as it may stand between tags and in attributes with double quotes. */
 void cld_svg_write_text(const char *text, FILE *to);

@@ -267,8 +267,8 @@ static void add_layer(struct cld_target *t, size_t i)
                       several ? CLD_ALL(&keys->k) : CLD_SEEN(&keys->k),
                       several ? CLD_ALL(&keys->v) : CLD_SEEN(&keys->v), CLD_CTX(&t->o),
                       CLD_ALL(&t->lse));
-    cld_add_gemm(g, kind, CLD_CTX(&t->o), CLD_ALL(&l->wo), bias(&l->bo, c->o_bias),
-                 CLD_CTX(&t->x), CLD_CTX(&t->x_mid));
+    cld_add_gemm(g, kind, CLD_CTX(&t->o), CLD_ALL(&l->wo), bias(&l->bo, c->o_bias), CLD_CTX(&t->x),
+                 CLD_CTX(&t->x_mid));
     cld_add_rmsnorm(g, CLD_CTX(&t->x_mid), CLD_ALL(&l->ln2), eps, CLD_CTX(&t->y), CLD_NONE);
     cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&j->wgu), bias(&j->bgu, c->mlp_bias), CLD_NONE,
                  CLD_CTX(&t->gate_up));
@@ -379,9 +379,9 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     if (options->given_taps)
         return CLD_OK;
     if ((s = cld_attention_plan(q, options->attention, t->options.n_tokens,
-                                cld_max(t->options.n_tokens, cld_mul(n_texts(t), options->n_kept)), config->n_heads,
-                                config->n_kv_heads, t->head_room, options->storage, CLD_F32,
-                                false, &t->attention, err)))
+                                cld_max(t->options.n_tokens, cld_mul(n_texts(t), options->n_kept)),
+                                config->n_heads, config->n_kv_heads, t->head_room, options->storage,
+                                CLD_F32, false, &t->attention, err)))
         return s;
     t->attention.scale = (float)score_scale(t);
     plan_activations(t, plan);
@@ -417,9 +417,8 @@ void cld_target_free(struct cld_target *t)
 /* Calls fn for each weight tensor that this target has, and for an untied head that is not there
  * (without a name): generated weights count tensors. */
 static enum cld_status each_weight(struct cld_target *t,
-                                   enum cld_status (*fn)(struct cld_target *t,
-                                                         struct cld_tensor *w, void *arg,
-                                                         struct cld_error *err),
+                                   enum cld_status (*fn)(struct cld_target *t, struct cld_tensor *w,
+                                                         void *arg, struct cld_error *err),
                                    void *arg, struct cld_error *err)
 {
     enum cld_status s = fn(t, &t->embed, arg, err);

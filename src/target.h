@@ -15,16 +15,16 @@
 struct cld_target_options {
     enum cld_dtype storage; /* of weights and activations */
     enum cld_attention_backend attention;
-    size_t n_tokens;        /* of one forward, at most */
-    size_t n_positions;     /* of one document, at most */
-    const int *taps;        /* [n_taps], borrowed until _describe returns */
+    size_t n_tokens;    /* of one forward, at most */
+    size_t n_positions; /* of one document, at most */
+    const int *taps;    /* [n_taps], borrowed until _describe returns */
     size_t n_taps;
-    size_t n_logits;        /* rows whose logits are asked for at once; 0: no final norm, no head */
-    size_t n_kept; /* tokens of a text whose keys and values are kept (_extend); 0: none */
-    size_t n_texts; /* of which so much is kept, at once; 0: one */
-    bool norm; /* the final norm is there without n_logits, too: somebody borrows it */
-    bool no_head;           /* nobody borrows the head: an untied one is not there */
-    bool given_taps;        /* no layer exists: others fill `taps`; embedding and head are there */
+    size_t n_logits; /* rows whose logits are asked for at once; 0: no final norm, no head */
+    size_t n_kept;   /* tokens of a text whose keys and values are kept (_extend); 0: none */
+    size_t n_texts;  /* of which so much is kept, at once; 0: one */
+    bool norm;       /* the final norm is there without n_logits, too: somebody borrows it */
+    bool no_head;    /* nobody borrows the head: an untied one is not there */
+    bool given_taps; /* no layer exists: others fill `taps`; embedding and head are there */
 };
 
 /* Matrices are [out, in] as published, or turned. */
@@ -39,8 +39,9 @@ struct cld_target_joint {
     struct cld_tensor wqkv, wgu, bqkv, bgu;
 };
 
-/* Keys and values of a layer, [n_tokens, kv]; with options.n_kept each layer has its own, of the texts
- * so far, [n_texts * n_kept, kv]: rows [i * n_kept, (i + 1) * n_kept) are text i's. Else all share one. */
+/* Keys and values of a layer, [n_tokens, kv]; with options.n_kept each layer has its own, of the
+ * texts so far, [n_texts * n_kept, kv]: rows [i * n_kept, (i + 1) * n_kept) are text i's. Else all
+ * share one. */
 struct cld_target_keys {
     struct cld_tensor k, v;
 };
@@ -49,7 +50,7 @@ struct cld_target {
     struct cld_model_config config;
     struct cld_target_options options;
     struct cld_queue *q;
-    size_t n_layers; /* that run */
+    size_t n_layers;  /* that run */
     size_t head_room; /* config.head_dim, rounded up to what kernels take; see target.c */
     bool turned; /* matrices of layers are kept as [in, out], for faster products (op_gemm.h) */
     struct cld_tensor embed, head; /* [V, H]; tied: head is embed */
@@ -63,7 +64,7 @@ struct cld_target {
     struct cld_tensor taps;   /* [n_tokens, n_taps * H], tap i in columns [i * H, (i + 1) * H) */
     struct cld_tensor logits; /* [n_logits, V] F32, see cld_target_logits */
     struct cld_target_keys *keys; /* [n_layers] */
-    size_t *n_kept; /* [n_texts] tokens of each that are there now */
+    size_t *n_kept;               /* [n_texts] tokens of each that are there now */
     /* With several texts: keys of a pass on their way to their places; rows wanted. */
     struct cld_tensor k_new, places, rows;
     struct cld_tensor *tap_parts; /* [n_taps] */
@@ -104,9 +105,9 @@ enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,
 struct cld_target_run {
     size_t text, n;
 };
-/* Incremental decoding, with options.n_kept: runs the tokens of the runs, one run behind the other in
- * ids, each behind those of its text that are kept, and keeps them too. A text has one run at most.
- * Fills t->taps rows [0, sum of n). Enqueued. */
+/* Incremental decoding, with options.n_kept: runs the tokens of the runs, one run behind the other
+ * in ids, each behind those of its text that are kept, and keeps them too. A text has one run at
+ * most. Fills t->taps rows [0, sum of n). Enqueued. */
 enum cld_status cld_target_extend(struct cld_target *t, const int32_t *ids,
                                   const struct cld_target_run *runs, size_t n_runs,
                                   struct cld_error *err);

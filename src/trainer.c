@@ -35,7 +35,7 @@ struct trainer {
     struct cld_feature_store *store; /* NULL: features online */
     char features[300];              /* where they come from, for people */
     struct cld_devices *devices;
-    struct cld_link *link;        /* NULL: no other machine takes part */
+    struct cld_link *link; /* NULL: no other machine takes part */
     struct cld_machines machines;
     struct cld_crew crew;
     struct cld_pipeline *pipeline;
@@ -168,10 +168,9 @@ static enum cld_status begin_state(struct trainer *t, const char *resume, struct
     t->state.best_step = -1;
     t->saved_step = -1;
     t->state.seed = t->cfg->run.seed;
-    if (resume &&
-        ((s = cld_checkpoint_find(resume, writes(t), &t->resumed, err)) ||
-         (s = cld_checkpoint_state(t->resumed, &t->state, err)) || (s = check_resumed(t, err)) ||
-         (s = place_resumed(t, err))))
+    if (resume && ((s = cld_checkpoint_find(resume, writes(t), &t->resumed, err)) ||
+                   (s = cld_checkpoint_state(t->resumed, &t->state, err)) ||
+                   (s = check_resumed(t, err)) || (s = place_resumed(t, err))))
         return s;
     if (!(s = cld_config_text(t->cfg, &text, err)) &&
         !(s = copy_text(&t->state.config, text, err)) &&
@@ -272,7 +271,8 @@ static enum cld_status open_store(struct trainer *t, struct cld_error *err)
     if (cfg->features.mode == CLD_FEATURES_ONLINE)
         return CLD_OK;
     if (t->link && cfg->features.mode == CLD_FEATURES_HYBRID)
-        return cld_fail(err, CLD_E_USAGE, "fill the store by a run of one process, then use offline",
+        return cld_fail(err, CLD_E_USAGE,
+                        "fill the store by a run of one process, then use offline",
                         "features.mode = hybrid is for one process, not for several machines");
     if ((s = cld_feature_identity_make(cfg, &t->setup, cld_feed_tokenizer_hash(t->feed), &id,
                                        err)) ||
@@ -302,9 +302,9 @@ static enum cld_status open_board(struct trainer *t, struct cld_error *err)
         names[i] = t->crew.at[i].name;
         devices[i] = t->crew.at[i].device.name;
     }
-    s = names && devices ? cld_board_open(t->dir, t->cfg->train.steps, n, names, devices,
-                                          &t->board, err)
-                         : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the status");
+    s = names && devices
+            ? cld_board_open(t->dir, t->cfg->train.steps, n, names, devices, &t->board, err)
+            : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the status");
     free(names);
     free(devices);
     if (!s)
@@ -350,8 +350,8 @@ static enum cld_status prepare(struct trainer *t, const char *resume, struct cld
     cld_drafter_file_make(&t->file, &t->setup.drafter, t->setup.taps, &t->setup.target,
                           t->cfg->drafter.init_std);
     return t->link ? cld_machines_agree(&t->machines, t->cfg, t->setup.target_hash,
-                                        cld_feed_tokenizer_hash(t->feed),
-                                        cld_feed_n_train(t->feed), (size_t)t->state.step, err)
+                                        cld_feed_tokenizer_hash(t->feed), cld_feed_n_train(t->feed),
+                                        (size_t)t->state.step, err)
                    : CLD_OK;
 }
 
@@ -374,8 +374,8 @@ static enum cld_status begin_directory(struct trainer *t, struct cld_error *err)
         return CLD_OK;
     if ((s = refuse_living(t, err)) || (s = refuse_moving(t, err)) ||
         (s = cld_run_dir_begin(t->dir, t->cfg, t->goes_on, err)) ||
-        (s = cld_ckptdir_rewind(t->checkpoints, t->goes_on ? t->state.step : -1,
-                                t->state.best_step, err)))
+        (s = cld_ckptdir_rewind(t->checkpoints, t->goes_on ? t->state.step : -1, t->state.best_step,
+                                err)))
         return s;
     if (!(path = cld_format("%s/metrics.jsonl", t->dir)))
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
@@ -509,7 +509,8 @@ static enum cld_status write_step(struct trainer *t, const struct step_result *r
     return cld_metrics_end(m, err);
 }
 
-/* Drafted tokens that the target takes: of teacher-forced blocks, or, where the run decodes, a cycle. */
+/* Drafted tokens that the target takes: of teacher-forced blocks, or, where the run decodes, a
+ * cycle. */
 static void note_best(struct trainer *t, double accepted)
 {
     if (t->state.best_step >= 0 && !(accepted > t->state.best_accepted))
@@ -567,9 +568,9 @@ static enum cld_status decode(struct trainer *t, struct cld_error *err)
     for (size_t o = 1; o <= cld_rules_drafted(&t->setup.rules); o++) {
         char key[48];
         snprintf(key, sizeof key, "decoded_taken_%zu", o);
-        cld_metrics_number(m, key, r.drafted.offered[o] ? (double)r.drafted.taken[o] /
-                                                              (double)r.drafted.offered[o]
-                                                        : NAN);
+        cld_metrics_number(
+            m, key,
+            r.drafted.offered[o] ? (double)r.drafted.taken[o] / (double)r.drafted.offered[o] : NAN);
     }
     cld_metrics_number(m, "decoding_ms", cld_clock_ms() - begun);
     cld_info("step %lld: decoding %zu texts: %.4f tokens a cycle (%zu cycles, %.1f s)",
@@ -618,8 +619,7 @@ static enum cld_status train(struct trainer *t, struct cld_error *err)
             return s;
         if (cld_deal_evaluates(t->cfg, t->feed, (size_t)t->state.step) && (s = evaluate(t, err)))
             return s;
-        if (t->crew.decodes &&
-            (due(t, t->cfg->eval.decode_every) || t->state.step == n_steps) &&
+        if (t->crew.decodes && (due(t, t->cfg->eval.decode_every) || t->state.step == n_steps) &&
             (s = decode(t, err)))
             return s;
         /* After the evaluation, if one was due: a resumed run goes on with the next step. */
@@ -647,8 +647,8 @@ static void summarise(const struct trainer *t, const char *balance, double begun
 {
     size_t n_programs = 0;
     for (size_t i = 0; i < n_workers(t); i++)
-        n_programs += t->ends[i].counts.n_builds + t->ends[i].counts.n_cached +
-                      t->ends[i].counts.n_modules;
+        n_programs +=
+            t->ends[i].counts.n_builds + t->ends[i].counts.n_cached + t->ends[i].counts.n_modules;
     cld_info("%lld steps, %lld context tokens, %lld supervised; %.1f s; all %zu programs built and "
              "all buffers created before the first step; checkpoint %s/step-%lld",
              (long long)t->state.step, (long long)t->state.n_context_tokens,

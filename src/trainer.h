@@ -8,8 +8,8 @@
 #include "config.h"
 
 /* Trains as cfg says (cld_config_check has passed). `resume`: a checkpoint directory, or a run
- * directory, whose newest valid checkpoint is taken; NULL begins anew. On an error what was trained up
- * to the last checkpoint is on disk. */
+ * directory, whose newest valid checkpoint is taken; NULL begins anew. On an error what was trained
+ * up to the last checkpoint is on disk. */
 enum cld_status cld_train(const struct cld_config *cfg, const char *resume, struct cld_error *err);
 
 #endif

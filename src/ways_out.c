@@ -100,8 +100,9 @@ enum cld_status cld_ways_out(const struct cld_config *cfg, const struct cld_setu
         (s = more_drafters(&t, cfg, err)))
         return s;
     if (!t.n_found)
-        fprintf(to, "  no single change of recompute, loss_chunk, micro_rows, anchors or the number "
-                    "of drafters fits: combine them, shorten data.max_length, or use a larger "
-                    "device\n");
+        fprintf(to,
+                "  no single change of recompute, loss_chunk, micro_rows, anchors or the number "
+                "of drafters fits: combine them, shorten data.max_length, or use a larger "
+                "device\n");
     return CLD_OK;
 }

@@ -18,14 +18,14 @@ struct cld_worker_options {
     bool profile;        /* time every kernel */
     bool given_features; /* no target runs: the caller fills w->target.taps */
     bool no_drafter;     /* the target alone, whose features go to the slots */
-    bool decode;         /* w->decoder works: texts of data.max_length and eval.new_tokens together */
-    bool reads;          /* with no_drafter: no target either; features in slots are stored ones */
-    size_t n_rows;       /* rows of a micro-batch, at most; 0, with decode: nothing else is done */
-    size_t n_slots;      /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
-    bool in_turns;       /* two buffers of features: one is copied while the other one is in use */
-    size_t shard, n_shards; /* of the optimizer state, as in struct cld_drafter_options */
-    size_t n_remote;        /* of the n_shards drafters, those on other machines */
-    size_t budget_bytes;    /* 0: cld_worker_budget_bytes */
+    bool decode;    /* w->decoder works: texts of data.max_length and eval.new_tokens together */
+    bool reads;     /* with no_drafter: no target either; features in slots are stored ones */
+    size_t n_rows;  /* rows of a micro-batch, at most; 0, with decode: nothing else is done */
+    size_t n_slots; /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
+    bool in_turns;  /* two buffers of features: one is copied while the other one is in use */
+    size_t shard, n_shards;    /* of the optimizer state, as in struct cld_drafter_options */
+    size_t n_remote;           /* of the n_shards drafters, those on other machines */
+    size_t budget_bytes;       /* 0: cld_worker_budget_bytes */
     struct cld_variants *list; /* not NULL: kernel variants are noted, none is built (queue.h) */
 };
 
@@ -55,9 +55,9 @@ struct cld_worker {
     float *staging; /* with shards: pinned host memory [n_elems], laid out as the arenas are */
     float *inbox;   /* with remote drafters: [n_remote, shard_n], their gradients of this shard */
     struct cld_tensor other_features; /* in turns: [C, K*H], the buffer that is not in use */
-    struct cld_mark idle;   /* of that buffer: where the kernels that used it end */
-    struct cld_mark moving; /* the copy of features that began last */
-    const char *no_cache; /* why built programs are not kept, where they are not */
+    struct cld_mark idle;             /* of that buffer: where the kernels that used it end */
+    struct cld_mark moving;           /* the copy of features that began last */
+    const char *no_cache;             /* why built programs are not kept, where they are not */
 };
 
 /* Memory of the device that a run may use: memory.limit_gib, or what it reports less the reserve;
@@ -119,7 +119,8 @@ enum cld_status cld_worker_take_features(struct cld_worker *w, struct cld_error 
 enum cld_status cld_worker_features_moved(struct cld_worker *w, struct cld_error *err);
 
 /* With shards: where the gradient of another drafter, j, is put for this worker's shard,
- * [1, shard_n] F32. Drafters but the first share a place: it is free when the one before is added. */
+ * [1, shard_n] F32. Drafters but the first share a place: it is free when the one before is added.
+ */
 const struct cld_tensor *cld_worker_shard_place(const struct cld_worker *w, size_t j);
 /* Enqueued: adds the gradient of drafter j to the sum of this worker's shard, from its place, or
  * this worker's own. To be called for j = 0, 1, ... in order; 0 begins the sum. */

@@ -132,8 +132,7 @@ static void test_refuses(void **state)
         {"train a --print-config=yes", "--print-config takes no value", ""},
         {"train a -v -q", "--verbose and --quiet", ""},
         {"eval a", "eval: --drafter is missing", "usage: cldraft eval CONFIG --drafter DIR"},
-        {"check-case a --precision fp16", "--precision does not take 'fp16'",
-         "one of: fp32, bf16"},
+        {"check-case a --precision fp16", "--precision does not take 'fp16'", "one of: fp32, bf16"},
         {"check-case a --attention=", "--attention does not take ''", "one of: sparse, dense"},
         {"check-kernels --seed x", "--seed takes a whole number, not 'x'", "seed"},
         {"check-kernels --seed -1", "--seed takes a whole number, not '-1'", ""},
@@ -186,7 +185,8 @@ static void test_help(void **state)
     assert_null(cld_commands[CLD_CMD_HELP + 1].name);
     assert_non_null(strstr(help, "usage: cldraft train CONFIG [--set S.K=V]... [--resume DIR] "
                                  "[--print-config]\n"));
-    assert_non_null(strstr(help, "usage: cldraft eval CONFIG --drafter DIR [--json] [--set S.K=V]...\n"));
+    assert_non_null(
+        strstr(help, "usage: cldraft eval CONFIG --drafter DIR [--json] [--set S.K=V]...\n"));
     assert_non_null(strstr(help, "  --precision fp32|bf16  "));
     assert_non_null(strstr(help, "  -v, --verbose  "));
     free(usage);
@@ -217,10 +217,8 @@ static void test_documentation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepts),
-        cmocka_unit_test(test_wishes),
-        cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_accepts),       cmocka_unit_test(test_wishes),
+        cmocka_unit_test(test_refuses),       cmocka_unit_test(test_help),
         cmocka_unit_test(test_documentation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,7 +18,8 @@ static void lays_out_documents(void **state)
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_batch b = {0};
     const int32_t a0[] = {1}, a1[] = {0, 4};
-    struct cld_document docs[] = {{ids, mask, 6, a0, 1, NULL, 0, 0, false}, {ids, mask, 3, NULL, 0, NULL, 1, 0, false},
+    struct cld_document docs[] = {{ids, mask, 6, a0, 1, NULL, 0, 0, false},
+                                  {ids, mask, 3, NULL, 0, NULL, 1, 0, false},
                                   {ids, mask, 6, a1, 2, NULL, 2, 0, false}};
     struct cld_batch_rules rules = {4, 99, 2.0, false, false};
     assert_int_equal(cld_batch_build(&b, docs, 3, &rules, false, &err), CLD_OK);
@@ -89,7 +90,8 @@ static void cuts_into_passes(void **state)
     for (int i = 0; i < 50; i++)
         many[i] = i;
     const int32_t one[] = {0};
-    struct cld_document docs[] = {{ids, mask, 6, one, 1, NULL, 0, 0, false}, {ids, mask, 6, many, 25, NULL, 1, 0, false},
+    struct cld_document docs[] = {{ids, mask, 6, one, 1, NULL, 0, 0, false},
+                                  {ids, mask, 6, many, 25, NULL, 1, 0, false},
                                   {ids, mask, 6, one, 1, NULL, 2, 0, false}};
     struct cld_document out[3];
     struct cld_cutter c = {docs, 3, 12, 10, 2, 0, 0};
@@ -149,9 +151,12 @@ static void nothing_supervised_scores_zero(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lays_out_documents),        cmocka_unit_test(stops_at_a_gap_where_asked),
-        cmocka_unit_test(count_agrees_with_layout),  cmocka_unit_test(cuts_into_passes),
-        cmocka_unit_test(scores_by_the_definitions), cmocka_unit_test(nothing_supervised_scores_zero),
+        cmocka_unit_test(lays_out_documents),
+        cmocka_unit_test(stops_at_a_gap_where_asked),
+        cmocka_unit_test(count_agrees_with_layout),
+        cmocka_unit_test(cuts_into_passes),
+        cmocka_unit_test(scores_by_the_definitions),
+        cmocka_unit_test(nothing_supervised_scores_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

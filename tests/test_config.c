@@ -253,8 +253,17 @@ static void test_refuses_names(void **state)
 static void test_refuses_values(void **state)
 {
     (void)state;
-    static const char *const whole[] = {"abc", "12abc", "010", "0x10", "1.5", "1e3", "+1", "1 2",
-                                        "--1", "-", "99999999999999999999"};
+    static const char *const whole[] = {"abc",
+                                        "12abc",
+                                        "010",
+                                        "0x10",
+                                        "1.5",
+                                        "1e3",
+                                        "+1",
+                                        "1 2",
+                                        "--1",
+                                        "-",
+                                        "99999999999999999999"};
     char text[128];
     for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++) {
         snprintf(text, sizeof text, "[train]\n\nsteps = %s\n", whole[i]);
@@ -475,15 +484,26 @@ static void round_trip(struct cld_config *cfg)
 static void test_print_round_trip(void **state)
 {
     (void)state;
-    static const char *const sets[] = {
-        "run.dir= blank ends ", "data.train='quoted'", "data.heldout=a#b;c\\",
-        "train.learning_rate=0.1234567890123456789", "train.epsilon=1e-300", "train.gamma=3e5",
-        "memory.limit_gib=1e-3,0.1,65535.99999999999", "target.taps=0,1,1023",
-        "bench.shapes=1x2x3,NN:4x5x6", "drafter.layer_types=sliding_attention,full_attention",
-        "devices.targets=cpu:0/2, some name ,7", "drafter.mask_token=<|mask|>",
-        "target.random_weights=9007199254740991", "log.level=error", "drafter.rope_theta=1e6",
-        "data.synthetic=2,2", "train.steps=1000000000", "runtime.override.rmsnorm=my own.spv",
-        "runtime.modules=some/dir", "runtime.program=spirv"};
+    static const char *const sets[] = {"run.dir= blank ends ",
+                                       "data.train='quoted'",
+                                       "data.heldout=a#b;c\\",
+                                       "train.learning_rate=0.1234567890123456789",
+                                       "train.epsilon=1e-300",
+                                       "train.gamma=3e5",
+                                       "memory.limit_gib=1e-3,0.1,65535.99999999999",
+                                       "target.taps=0,1,1023",
+                                       "bench.shapes=1x2x3,NN:4x5x6",
+                                       "drafter.layer_types=sliding_attention,full_attention",
+                                       "devices.targets=cpu:0/2, some name ,7",
+                                       "drafter.mask_token=<|mask|>",
+                                       "target.random_weights=9007199254740991",
+                                       "log.level=error",
+                                       "drafter.rope_theta=1e6",
+                                       "data.synthetic=2,2",
+                                       "train.steps=1000000000",
+                                       "runtime.override.rmsnorm=my own.spv",
+                                       "runtime.modules=some/dir",
+                                       "runtime.program=spirv"};
     static const char *const files[] = {"configs/tiny.ini", "configs/qwen3-8b.ini"};
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_config cfg;
@@ -616,8 +636,7 @@ static void test_enum_order(void **state)
 {
     (void)state;
     write_bytes("", 0);
-#define VALUE(key, name, value)                                                                    \
-    enum_value(#key "=" #name, offsetof(struct cld_config, key), value)
+#define VALUE(key, name, value) enum_value(#key "=" #name, offsetof(struct cld_config, key), value)
     VALUE(data.template, none, CLD_TEMPLATE_NONE);
     VALUE(data.template, chatml, CLD_TEMPLATE_CHATML);
     VALUE(data.template, qwen3, CLD_TEMPLATE_QWEN3);
@@ -641,9 +660,10 @@ static void test_enum_order(void **state)
     VALUE(log.level, error, CLD_LOG_ERROR);
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_config cfg;
-    const char *sets[] = {"bench.what=gemm,attention,loss,elementwise,target,step,pipeline,transfer,build",
-                          "drafter.layer_types=full_attention,sliding_attention",
-                          "bench.gemm=auto,portable,clblast", "bench.storage=fp32,bf16"};
+    const char *sets[] = {
+        "bench.what=gemm,attention,loss,elementwise,target,step,pipeline,transfer,build",
+        "drafter.layer_types=full_attention,sliding_attention", "bench.gemm=auto,portable,clblast",
+        "bench.storage=fp32,bf16"};
     assert_int_equal(cld_config_load(path, sets, sizeof sets / sizeof *sets, &cfg, &err), CLD_OK);
     assert_int_equal(cfg.bench.gemm.v[CLD_GEMM_AUTO], CLD_GEMM_AUTO);
     assert_int_equal(cfg.bench.gemm.v[CLD_GEMM_PORTABLE], CLD_GEMM_PORTABLE);

@@ -1,4 +1,5 @@
-/* The drafter as a whole on the first CPU device: who sees whom, bit for bit; recompute; repeats. */
+/* The drafter as a whole on the first CPU device: who sees whom, bit for bit; recompute; repeats.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +18,6 @@
 
 enum { BLOCK = 4, HIDDEN = 48, TAPS = 2, VOCAB = 61, TOKENS = 40, DOCS = 2 };
 
-
 struct rig {
     struct cld_queue *q;
     struct cld_plan *plan;
@@ -30,19 +30,18 @@ struct rig {
     float features[DOCS * TOKENS * TAPS * HIDDEN];
 };
 
-#define OK(call)                                                                                  \
-    do {                                                                                          \
-        struct cld_error err = CLD_ERROR_INIT;                                                    \
-        (void)err;                                                                                \
-        if (call)                                                                                 \
-            fail_msg("%s", err.what);                                                             \
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        struct cld_error err = CLD_ERROR_INIT;                                                     \
+        (void)err;                                                                                 \
+        if (call)                                                                                  \
+            fail_msg("%s", err.what);                                                              \
     } while (0)
 
 static void fill(float *to, size_t n, uint64_t stream, float scale)
 {
     for (size_t i = 0; i < n; i++)
-        to[i] = scale * (float)cld_random_normal(
-                            cld_random_u64(5, CLD_RANDOM_TEST, stream, i, 0));
+        to[i] = scale * (float)cld_random_normal(cld_random_u64(5, CLD_RANDOM_TEST, stream, i, 0));
 }
 
 static struct rig *open_rig(enum cld_dtype storage, bool recompute,
@@ -90,8 +89,8 @@ static struct rig *open_rig(enum cld_dtype storage, bool recompute,
             r->ids[i][p] = (int32_t)cld_random_below(
                 cld_random_u64(5, CLD_RANDOM_TEST, 4, (uint64_t)i, (uint64_t)p), VOCAB - 1);
         memcpy(r->anchors[i], (int32_t[]){2 + i, 17, 36}, sizeof r->anchors[i]);
-        r->docs[i] = (struct cld_document){r->ids[i], r->mask[i], TOKENS, r->anchors[i], 3, NULL,
-                                           (size_t)i, 0, false};
+        r->docs[i] = (struct cld_document){r->ids[i], r->mask[i], TOKENS, r->anchors[i], 3,
+                                           NULL,      (size_t)i,  0,      false};
     }
     return r;
 }
@@ -183,7 +182,8 @@ static void a_block_that_sees_its_anchors_state_is_found(void **state)
         OK(cld_drafter_check_sight(&r->d, &r->batch, &err));
         r->batch.blocks[1].anchor++;
         assert_int_equal(cld_drafter_check_sight(&r->d, &r->batch, &why), CLD_E_NUMERIC);
-        assert_non_null(strstr(why.what, "block at position 17 changes with the target's state at"));
+        assert_non_null(
+            strstr(why.what, "block at position 17 changes with the target's state at"));
         r->batch.blocks[1].anchor = 0;
         assert_int_equal(cld_drafter_check_sight(&r->d, &r->batch, &why), CLD_E_NUMERIC);
         assert_non_null(strstr(why.what, "does not change with the target's states before"));
@@ -248,10 +248,12 @@ static void dense_agrees_with_sparse(void **state)
 static void gradients_match_finite_differences(void **state)
 {
     (void)state;
-    static const char *const names[] = {"fc.weight", "hidden_norm.weight",
+    static const char *const names[] = {"fc.weight",
+                                        "hidden_norm.weight",
                                         "layers.0.self_attn.k_proj.weight",
                                         "layers.1.self_attn.q_norm.weight",
-                                        "layers.2.mlp.gate_proj.weight", "norm.weight"};
+                                        "layers.2.mlp.gate_proj.weight",
+                                        "norm.weight"};
     double loss, up, down;
     struct rig *r = open_rig(CLD_F32, false, CLD_ATTENTION_SPARSE);
     float *g = gradients(r, &loss);

@@ -243,8 +243,13 @@ static void no_config(void **state)
 static struct cld_drafter_file small_file(void)
 {
     struct cld_drafter_file f;
-    const struct cld_model_config target = {
-        .n_layers = 6, .max_positions = 512, .tied = true, .bos = 1, .eos = {2}, .n_eos = 1, .pad = -1};
+    const struct cld_model_config target = {.n_layers = 6,
+                                            .max_positions = 512,
+                                            .tied = true,
+                                            .bos = 1,
+                                            .eos = {2},
+                                            .n_eos = 1,
+                                            .pad = -1};
     cld_drafter_file_make(&f, &small_config, (const int[]){1, 3}, &target, 0.03);
     return f;
 }
@@ -437,7 +442,8 @@ static enum cld_status load_changed(struct small *r, const char *path, const cha
     return cld_drafter_load(&r->d, path, why);
 }
 
-/* Writes the weights of `r` under the names of another trainer; spares are an embedding and a head. */
+/* Writes the weights of `r` under the names of another trainer; spares are an embedding and a head.
+ */
 static void write_renamed(struct small *r, const char *path, const char *const (*names)[2],
                           const char *prefix, bool spares)
 {
@@ -457,9 +463,12 @@ static void write_renamed(struct small *r, const char *path, const char *const (
         specs[n++].shape[1] = p->n_cols;
     }
     for (int i = 0; i < 2 && spares; i++)
-        specs[n++] = (struct cld_safetensors_spec){
-            .name = i ? "lm_head.weight" : "embed_tokens.weight", .dtype = CLD_F32, .n_dims = 2,
-            .shape = {r->d.config.vocab, r->d.config.hidden}, .id = SIZE_MAX};
+        specs[n++] =
+            (struct cld_safetensors_spec){.name = i ? "lm_head.weight" : "embed_tokens.weight",
+                                          .dtype = CLD_F32,
+                                          .n_dims = 2,
+                                          .shape = {r->d.config.vocab, r->d.config.hidden},
+                                          .id = SIZE_MAX};
     OK(cld_safetensors_begin(path, specs, n, NULL, 0, &w, &err));
     for (size_t i = 0; i < n; i++) {
         static const float zeros[61 * 24];
@@ -526,7 +535,8 @@ static void speculators_is_the_published_drafter(void **state)
     OK(read_patched(*state, "{}", &want, &err));
     OK(read_speculators(*state, "{}", &got, &err));
     OK(cld_drafter_config_same(&want.config, &got.config, "speculators", &err));
-    assert_memory_equal(want.taps, got.taps, sizeof want.taps); /* counted from 0 here, from 1 there */
+    assert_memory_equal(want.taps, got.taps,
+                        sizeof want.taps); /* counted from 0 here, from 1 there */
     OK(read_speculators(*state, "{'target_layer_ids': [1, 9, 17, 25, 33]}", &got, &err));
 }
 

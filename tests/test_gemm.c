@@ -73,8 +73,8 @@ static void test_scratch_covers_fewer_rows(void **state)
                         struct cld_gemm g = {.kind = kind, .a = &a, .b = &b, .c = &c};
                         size_t now = cld_gemm_scratch_bytes(q, &g);
                         if (now < before)
-                            fail_msg("kind %d, %zu rows, %zu x %zu: %zu bytes, fewer rows %zu", kind,
-                                     rows, cols, deep, now, before);
+                            fail_msg("kind %d, %zu rows, %zu x %zu: %zu bytes, fewer rows %zu",
+                                     kind, rows, cols, deep, now, before);
                         before = now;
                     }
                 }
@@ -208,14 +208,10 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_scratch),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_no_tensor_cores),
-        cmocka_unit_test(test_scratch_covers_fewer_rows),
-        cmocka_unit_test(test_sealed),
-        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_names),           cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_scratch),         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_tensor_cores), cmocka_unit_test(test_scratch_covers_fewer_rows),
+        cmocka_unit_test(test_sealed),          cmocka_unit_test(test_products),
     };
     return cmocka_run_group_tests(tests, find_cpu, close_devices);
 }

@@ -44,26 +44,32 @@ struct rig {
 static void fill(float *to, size_t n, uint64_t stream, float scale)
 {
     for (size_t i = 0; i < n; i++)
-        to[i] = scale *
-                (float)cld_random_normal(cld_random_u64(9, CLD_RANDOM_TEST, stream, i, 0));
+        to[i] = scale * (float)cld_random_normal(cld_random_u64(9, CLD_RANDOM_TEST, stream, i, 0));
 }
 
 /* A drafter with this objective, at which one micro-batch has run up to the gradient of z. Some
  * tokens are not supervised, and the last block of each document passes its end. */
-static struct rig *run(struct cld_drafter_objective objective, bool anchor_first,
-                       size_t loss_chunk)
+static struct rig *run(struct cld_drafter_objective objective, bool anchor_first, size_t loss_chunk)
 {
     struct rig *r = calloc(1, sizeof *r);
-    struct cld_drafter_config c = {.n_layers = 1, .hidden = H, .n_heads = 2, .n_kv_heads = 1,
-                                   .head_dim = 16, .intermediate = 40, .vocab = VOCAB,
-                                   .n_taps = TAPS, .block_size = BLOCK,
-                                   .anchor_first = anchor_first, .mask_token = VOCAB - 1,
-                                   .rms_norm_eps = 1e-5, .rope_theta = 10000};
+    struct cld_drafter_config c = {.n_layers = 1,
+                                   .hidden = H,
+                                   .n_heads = 2,
+                                   .n_kv_heads = 1,
+                                   .head_dim = 16,
+                                   .intermediate = 40,
+                                   .vocab = VOCAB,
+                                   .n_taps = TAPS,
+                                   .block_size = BLOCK,
+                                   .anchor_first = anchor_first,
+                                   .mask_token = VOCAB - 1,
+                                   .rms_norm_eps = 1e-5,
+                                   .rope_theta = 10000};
     struct cld_batch_rules rules = {BLOCK, VOCAB - 1, 0, false, anchor_first};
     struct cld_drafter_limits limits = {DOCS * TOKENS, BLOCKS, loss_chunk, TOKENS + BLOCK, 0};
     struct cld_queue_options queue = {.name = "test"};
-    struct cld_drafter_options options = {.storage = CLD_F32, .train = true,
-                                          .features = &r->features, .objective = objective};
+    struct cld_drafter_options options = {
+        .storage = CLD_F32, .train = true, .features = &r->features, .objective = objective};
     options.objective.norm = &r->norm;
     options.objective.state_at = TAPS * H;
     OK(cld_queue_open(&cpu, &queue, &r->q, &err));
@@ -92,8 +98,11 @@ static struct rig *run(struct cld_drafter_objective objective, bool anchor_first
                 cld_random_u64(9, CLD_RANDOM_TEST, 5, (uint64_t)i, (uint64_t)p), VOCAB - 1);
         r->mask[i][10] = 0;
         memcpy(r->anchors[i], (int32_t[]){2 + i, 8, 17}, sizeof r->anchors[i]);
-        r->docs[i] = (struct cld_document){.ids = r->ids[i], .mask = r->mask[i], .n = TOKENS,
-                                           .anchors = r->anchors[i], .n_anchors = 3};
+        r->docs[i] = (struct cld_document){.ids = r->ids[i],
+                                           .mask = r->mask[i],
+                                           .n = TOKENS,
+                                           .anchors = r->anchors[i],
+                                           .n_anchors = 3};
     }
     OK(cld_batch_build(&r->batch, r->docs, DOCS, &rules, false, &err));
     OK(cld_drafter_forward(&r->d, &r->batch, &err));
@@ -220,10 +229,11 @@ static void soft_targets_have_the_gradient_of_their_loss(void **state)
     static const double cases[][2] = {{1, 1}, {0.7, 1}, {1, 2}, {0.25, 0.5}};
     for (size_t i = 0; i < 4; i++)
         for (int anchor_first = 0; anchor_first < 2; anchor_first++) {
-            struct rig *r = run((struct cld_drafter_objective){.soft = true,
-                                                               .soft_share = (float)cases[i][0],
-                                                               .soft_temperature = (float)cases[i][1]},
-                                anchor_first, i % 2 ? 1 : 8);
+            struct rig *r =
+                run((struct cld_drafter_objective){.soft = true,
+                                                   .soft_share = (float)cases[i][0],
+                                                   .soft_temperature = (float)cases[i][1]},
+                    anchor_first, i % 2 ? 1 : 8);
             double weights[DRAFT];
             for (size_t k = 0; k < r->batch.n_supervised; k++)
                 weights[k] = 1 / (double)r->batch.n_supervised;
@@ -266,9 +276,9 @@ static void dpace_weighs_rows_by_what_comes_before_and_behind(void **state)
     static const double alphas[] = {0.5, 0.1, 1};
     for (size_t i = 0; i < 3; i++)
         for (int anchor_first = 0; anchor_first < 2; anchor_first++) {
-            struct rig *r = run((struct cld_drafter_objective){.dpace = true,
-                                                               .dpace_alpha = (float)alphas[i]},
-                                anchor_first, i ? 1 : 8);
+            struct rig *r =
+                run((struct cld_drafter_objective){.dpace = true, .dpace_alpha = (float)alphas[i]},
+                    anchor_first, i ? 1 : 8);
             double weights[DRAFT];
             dpace_weights(r, anchor_first, (double)(float)alphas[i], weights);
             compare(r, anchor_first, weights, 0, 1);
@@ -284,8 +294,8 @@ static void prefixes_show_the_text_and_have_no_loss(void **state)
     const int32_t ids[] = {10, 11, 12, 13, 14, 15, 16}, anchors[] = {0, 2, 5},
                   prefixes[] = {3, 2, 1};
     const uint8_t mask[] = {1, 1, 1, 1, 1, 0, 1};
-    struct cld_document d = {.ids = ids, .mask = mask, .n = 7, .anchors = anchors, .n_anchors = 3,
-                             .prefixes = prefixes};
+    struct cld_document d = {
+        .ids = ids, .mask = mask, .n = 7, .anchors = anchors, .n_anchors = 3, .prefixes = prefixes};
     struct cld_batch_rules rules = {5, 99, 2, false, false};
     struct cld_batch b = {0};
     size_t n = 0;
@@ -293,7 +303,8 @@ static void prefixes_show_the_text_and_have_no_loss(void **state)
     OK(cld_batch_build(&b, &d, 1, &rules, false, &err));
     const int32_t want_ids[] = {10, 11, 12, 99, 99, 12, 13, 99, 99, 99, 15, 99, 99, 99, 99};
     assert_memory_equal(b.draft_ids, want_ids, sizeof want_ids);
-    /* Rows 3, 4 of the first block; 2 and 4 of the second (token 5 is not supervised); 1 of the last. */
+    /* Rows 3, 4 of the first block; 2 and 4 of the second (token 5 is not supervised); 1 of the
+     * last. */
     const int32_t want_rows[] = {3, 4, 7, 9, 11}, want_labels[] = {13, 14, 14, 16, 16};
     const double want_weights[] = {1, exp(-0.5), 1, exp(-1), 1};
     assert_int_equal(b.n_supervised, 5);
@@ -351,7 +362,8 @@ static void anchor_first_shifts_the_labels(void **state)
     struct cld_score s = {0};
     OK(cld_batch_build(&b, &d, 1, &rules, false, &err));
     const int32_t want_ids[] = {11, 99, 99, 13, 99, 99}, want_rows[] = {0, 1, 2, 3},
-                  want_labels[] = {12, 13, 14, 14}, want_before[] = {1, 2, 3, 3}, hit[] = {1, 1, 0, 1};
+                  want_labels[] = {12, 13, 14, 14}, want_before[] = {1, 2, 3, 3},
+                  hit[] = {1, 1, 0, 1};
     const float ce[] = {0, 0, 0, 0};
     assert_memory_equal(b.draft_ids, want_ids, sizeof want_ids);
     assert_int_equal(b.n_supervised, 4);
