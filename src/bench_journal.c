@@ -69,6 +69,11 @@ enum cld_status cld_bench_read(const char *path, json_t **records, struct cld_er
     } else {
         s = read_lines(path, text, n_bytes, *records, &whole, err);
     }
+    for (size_t i = 0; !s && i < json_array_size(*records); i++)
+        if (!json_is_string(json_object_get(json_array_get(*records, i), "what")))
+            s = cld_fail(err, CLD_E_INPUT,
+                         "name a file that 'cldraft bench' wrote as json or jsonl",
+                         "%s: element %zu is no record of a benchmark", path, i + 1);
     if (!s && !json_array_size(*records))
         s = cld_fail(err, CLD_E_INPUT, "name a file that 'cldraft bench' wrote as json or jsonl",
                      "%s: no records", path);
@@ -144,6 +149,12 @@ enum cld_status cld_bench_journal_open(const char *path, struct cld_bench_journa
         (s = read_lines(path, text, n_bytes, j->records, &whole, err)) ||
         (s = check_places(path, j->records, err)))
         goto done;
+    /* What a kill left of a record begins as one; anything else is not ours to cut. */
+    if (whole < n_bytes && text[whole] != '{') {
+        s = cld_fail(err, CLD_E_INPUT, "name a file that --out wrote, or a new one",
+                     "%s: its last line is not from --out", path);
+        goto done;
+    }
     drop_partial(j->records);
     whole = bytes_of_lines(text, json_array_size(j->records));
     if (whole < n_bytes && ftruncate(j->fd, (off_t)whole))

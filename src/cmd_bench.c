@@ -3,6 +3,7 @@
 
 #include "bench_run.h"
 #include "cmd.h"
+#include "file.h"
 #include "signals.h"
 
 static enum cld_bench_format format_of(const struct cld_args *a)
@@ -32,6 +33,12 @@ enum cld_status cld_cmd_bench(const struct cld_args *a, struct cld_error *err)
         s = cld_fail(err, CLD_E_USAGE, "add --compare FILE",
                      "--fail-on-regression without --compare");
         goto done;
+    }
+    if (o.plot) { /* better now than after an hour of measuring */
+        struct cld_file_writer *w = NULL;
+        if ((s = cld_file_begin(o.plot, &w, err)))
+            goto done;
+        cld_file_abort(w);
     }
     if ((s = cld_config_load(cld_args_at(a, 0), sets, n_sets, &cfg, err)) ||
         (s = cld_signals_install(err)))

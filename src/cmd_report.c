@@ -1,6 +1,7 @@
 /* cmd_report.c - one HTML page of one run or of several. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "cmd.h"
 #include "file.h"
@@ -16,6 +17,30 @@ static char *place(const struct cld_args *a)
                               : cld_format("report.html");
 }
 
+/* The page does not go over a file that it is made from. */
+static enum cld_status check_place(const struct cld_args *a, const char *path,
+                                   struct cld_error *err)
+{
+    static const char *const files[] = {"metrics.jsonl", "status.json", "devices.json",
+                                        "config.resolved.ini", "log.txt"};
+    struct stat out, in;
+    if (!*path)
+        return cld_fail(err, CLD_E_USAGE, "name a file", "--out names no file");
+    if (stat(path, &out))
+        return CLD_OK;
+    for (size_t i = 0; i < cld_args_n(a); i++)
+        for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+            char *file = cld_format("%s/%s", cld_args_at(a, i), files[k]);
+            bool same = file && !stat(file, &in) && in.st_dev == out.st_dev &&
+                        in.st_ino == out.st_ino;
+            free(file);
+            if (same)
+                return cld_fail(err, CLD_E_USAGE, "name another file",
+                                "--out %s is a file of the run", path);
+        }
+    return CLD_OK;
+}
+
 enum cld_status cld_cmd_report(const struct cld_args *a, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -26,6 +51,7 @@ enum cld_status cld_cmd_report(const struct cld_args *a, struct cld_error *err)
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
         goto done;
     }
+    s = check_place(a, path, err);
     while (n_read < n && !s) {
         s = cld_record_read(cld_args_at(a, n_read), &runs[n_read], err);
         n_read++;

@@ -152,6 +152,9 @@ static enum cld_status check_objective(const struct cld_config *cfg, enum cld_co
     if (o == CLD_OBJECTIVE_VARIABLE_PREFIX && anchor_first)
         return REFUSE(cfg, "train.objective", "use drafter.layout = dflash",
                       "train.objective is variable-prefix, drafter.layout is anchor-first");
+    if (o == CLD_OBJECTIVE_VARIABLE_PREFIX && cfg->drafter.block_size == 2)
+        return REFUSE(cfg, "drafter.block_size", "blocks of 3 tokens or more have a prefix to vary",
+                      "drafter.block_size is 2, train.objective is variable-prefix");
     if (cfg->eval.ema && !(cfg->train.ema > 0) && use == CLD_CONFIG_TRAIN)
         return REFUSE(cfg, "eval.ema", "set train.ema, for example to 0.999",
                       "eval.ema is yes, train.ema is no");

@@ -195,7 +195,7 @@ const struct cld_config_key cld_config_keys[] = {
     {REAL(train, soft_weight), .default_text = "1", .min = 0, .max = 1, .above_min = true,
      .help = "soft: share of the divergence from the target's distribution; the rest is "
              "cross-entropy with the label."},
-    {REAL(train, soft_temperature), .default_text = "1", .min = 0, .max = 100, .above_min = true,
+    {REAL(train, soft_temperature), .default_text = "1", .min = 0.01, .max = 100,
      .help = "soft: temperature of both distributions; the divergence is multiplied by its square."},
     {REAL(train, ema), .word = "no", .default_text = "no", .min = 0, .max = 1, .below_max = true,
      .above_min = true,

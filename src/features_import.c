@@ -95,6 +95,13 @@ done:
     return s;
 }
 
+static float state_at(const struct import *m, size_t i)
+{
+    const void *states = m->states;
+    return m->cfg.runtime.precision == CLD_BF16 ? cld_bf16_to_f32(((const uint16_t *)states)[i])
+                                                : ((const float *)states)[i];
+}
+
 /* The file's states of the row's tokens to m->states. */
 static enum cld_status read_states(struct import *m, const struct cld_safetensors *st,
                                    const char *path, const struct cld_row *row,
@@ -126,7 +133,14 @@ static enum cld_status read_states(struct import *m, const struct cld_safetensor
             return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the states of %zu tokens",
                             row->n);
     }
-    return cld_safetensors_read_rows(st, t, 0, row->n, want, m->states, err);
+    enum cld_status s = cld_safetensors_read_rows(st, t, 0, row->n, want, m->states, err);
+    size_t n_token = cld_mul(n_states, hidden), n = cld_mul(row->n, n_token);
+    for (size_t i = 0; i < n && !s; i++)
+        if (!isfinite(state_at(m, i)))
+            s = cld_fail(err, CLD_E_INPUT, "make the states again",
+                         "%s: hidden_states of token %zu has a value that is no number or infinite",
+                         path, i / n_token);
+    return s;
 }
 
 /* --- comparison with the target ----------------------------------------------------------------
@@ -179,13 +193,6 @@ done:
     free(taps);
     free(positions);
     return s;
-}
-
-static float state_at(const struct import *m, size_t i)
-{
-    const void *states = m->states;
-    return m->cfg.runtime.precision == CLD_BF16 ? cld_bf16_to_f32(((const uint16_t *)states)[i])
-                                                : ((const float *)states)[i];
 }
 
 /* ||file - target|| / ||target|| of one of the file's states and one layer. */

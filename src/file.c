@@ -124,6 +124,13 @@ enum cld_status cld_file_begin(const char *path, struct cld_file_writer **out,
         writer_free(w);
         return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to open it", path);
     }
+    struct stat st;
+    if (!stat(path, &st) && !S_ISREG(st.st_mode)) { /* renaming would replace a device by a file */
+        enum cld_status s = cld_fail(err, CLD_E_IO, "name a file",
+                                     "%s: is there, and is no regular file", path);
+        writer_free(w);
+        return s;
+    }
     w->fd = open(w->aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (w->fd < 0) {
         enum cld_status s = cld_fail(err, CLD_E_IO, "check that the directory exists and is yours",

@@ -26,6 +26,9 @@ expect_train() {
 
 # --- the command line and the configuration: 2 ---
 
+expect 'a prefix that cannot vary' 2 'block_size is 2, train.objective is variable-prefix' train \
+    configs/tiny.ini --set train.objective=variable-prefix --set drafter.block_size=2
+expect 'a temperature of nothing' 2 'soft_temperature' train configs/tiny.ini --set train.soft_temperature=1e-10
 expect 'no command' 2 'cldraft'
 expect 'unknown command' 2 "trian" trian
 expect 'unknown option' 2 'frobnicate' train configs/tiny.ini --frobnicate

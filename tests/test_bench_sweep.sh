@@ -63,6 +63,14 @@ expect 'slower is marked' 0 '\| slower' "${bench[@]}" --out "$scratch/a.jsonl" \
 expect 'and may fail' 1 'worse than in' "${bench[@]}" --out "$scratch/a.jsonl" \
     --compare "$scratch/fast.json" --fail-on-regression
 expect 'which needs a baseline' 2 'add --compare' "${bench[@]}" --fail-on-regression
+echo '[1, "x", {"kind": 5}]' >"$scratch/junk.json"
+expect 'a baseline of something else' 3 'element 1 is no record' "${bench[@]}" \
+    --compare "$scratch/junk.json" --fail-on-regression
+printf 'seed = 42' >"$scratch/text"
+expect 'a file of something else' 3 'last line is not from --out' "${bench[@]}" --out "$scratch/text"
+check 'which stays' grep -qx 'seed = 42' "$scratch/text"
+expect 'no place for a drawing' 7 'cannot create' "${bench[@]}" --plot "$scratch/nowhere/a.svg"
+check 'before anything is measured' test ! -s "$scratch/stdout"
 expect 'no baseline' 3 'nothing.json' "${bench[@]}" --compare "$scratch/nothing.json"
 
 # --- interrupted, and resumed ---

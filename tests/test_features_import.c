@@ -1,5 +1,6 @@
 /* Hidden states as other programs write them become stored features: the same bits, of the rows and
  * layers that they say; what does not fit is refused by both its numbers. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -234,6 +235,11 @@ static void files_that_are_not_what_they_should_be(void **state)
             "that of layer 1", false);
     write_file(r->dir, 0, swapped, 4, CLD_F32, SIZE_MAX);
     refused("state 0 is the output of layer 3", false);
+    float *one = &r->states[0][(5 * LAYERS + own[1]) * r->hidden], kept = *one;
+    *one = NAN;
+    write_file(r->dir, 0, own, 4, CLD_F32, SIZE_MAX);
+    refused("token 5 has a value that is no number", true);
+    *one = kept;
     for (size_t i = 0; i < r->n[0] * LAYERS * r->hidden; i++)
         r->states[0][i] = -r->states[0][i];
     write_file(r->dir, 0, own, 4, CLD_F32, SIZE_MAX);

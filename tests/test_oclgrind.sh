@@ -41,12 +41,13 @@ look() {
 }
 look gemm 400
 look attention 2500
-for op in rmsnorm qknorm_rope swiglu add gather scatter fill cross_entropy first_max sum_squares adamw; do
+for op in rmsnorm qknorm_rope swiglu add gather scatter fill cross_entropy soft_targets dpace first_max \
+    sum_squares adamw ema; do
     look "$op" 4000
 done
 for file in cl/*.cl; do
     case $file in
-    *_tensor.cl | *_sm80.cl | *_sm90a.cl | cl/gemm_operand.cl) ;; # inline PTX, and what feeds it
+    *_tensor.cl | *_sm80.cl | *_sm90a.cl | *_turned.cl | cl/gemm_operand.cl) ;; # inline PTX, and what feeds it
     *) check "$file was among them" grep -q "made ${file#cl/}" "$scratch/made" ;;
     esac
 done

@@ -44,6 +44,9 @@ check 'misses nothing' test -z "$(grep 'class="notes"' "$page")"
 pair=$scratch/pair.html
 expect 'two of them' 0 "^$pair\$" report "$one" "$two" --out "$pair"
 has 'differ in the rate' 'train.learning_rate<td>0.002<td>0.001' "$pair"
+expect 'not over what it is made from' 2 'is a file of the run' report "$one" --out "$one/metrics.jsonl"
+mkfifo "$scratch/pipe"
+expect 'not over what is no file' 7 'no regular file' report "$one" --out "$scratch/pipe"
 expect 'nowhere to write' 7 '' report "$one" --out "$scratch/nowhere/page.html"
 
 # --- in a browser ---
