@@ -12,23 +12,7 @@
 
 #include "drafter.h"
 #include "random.h"
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        struct cld_error err = CLD_ERROR_INIT;                                                     \
-        (void)err;                                                                                 \
-        if (call)                                                                                  \
-            fail_msg("%s", err.what);                                                              \
-    } while (0)
-
-/* The call fails with this status and these words in its message. */
-#define FAILS(call, status, words)                                                                 \
-    do {                                                                                           \
-        struct cld_error err = CLD_ERROR_INIT;                                                     \
-        assert_int_equal(call, status);                                                            \
-        if (!strstr(err.what, words))                                                              \
-            fail_msg("'%s' is not in: %s", words, err.what);                                       \
-    } while (0)
+#include "must.h"
 
 static const struct cld_drafter_config small_config = {.n_layers = 2,
                                                        .hidden = 24,

@@ -14,25 +14,12 @@
 #include "decode.h"
 #include "random.h"
 #include "tensor_io.h"
+#include "must.h"
 
 enum { BLOCK = 4, HIDDEN = 48, TAPS = 2, TOKENS = 64 };
 
 static struct cld_devices *devices;
 static struct cld_device_info cpu;
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        struct cld_error err = CLD_ERROR_INIT;                                                     \
-        (void)err;                                                                                 \
-        if (call)                                                                                  \
-            fail_msg("%s", err.what);                                                              \
-    } while (0)
-
-#define FAILS(call, status)                                                                        \
-    do {                                                                                           \
-        struct cld_error err = CLD_ERROR_INIT;                                                     \
-        assert_int_equal(call, status);                                                            \
-    } while (0)
 
 /* A random target and a random drafter on it. */
 struct rig {
@@ -345,9 +332,9 @@ static void several_texts_do_not_meet(void **state)
             free(got);
         }
         int32_t doc[1] = {0};
-        FAILS(cld_target_forward(&r->target, doc, doc, doc, 1, &err), CLD_E_INTERNAL);
+        FAILS(cld_target_forward(&r->target, doc, doc, doc, 1, &err), CLD_E_INTERNAL, "");
         FAILS(cld_target_extend(&r->target, now, &(struct cld_target_run){3, 1}, 1, &err),
-              CLD_E_INTERNAL);
+              CLD_E_INTERNAL, "");
         close_rig(one);
         close_rig(r);
     }
@@ -363,14 +350,14 @@ static void what_does_not_fit_is_refused(void **state)
     size_t n_kept = r->target.options.n_kept, n = 0;
     for (; n + TOKENS <= n_kept; n += TOKENS)
         OK(extend(r, ids, TOKENS, &err));
-    FAILS(extend(r, ids, n_kept - n + 1, &err), CLD_E_INTERNAL);
+    FAILS(extend(r, ids, n_kept - n + 1, &err), CLD_E_INTERNAL, "");
     assert_int_equal(r->target.n_kept[0], n);
     FAILS(
         cld_decode_text(&r->decoder, &rules, CLD_DECODE_DRAFTED, ids, TOKENS + 1, 0, &stats, &err),
-        CLD_E_INPUT);
+        CLD_E_INPUT, "");
     rules.n_new++;
     FAILS(cld_decode_text(&r->decoder, &rules, CLD_DECODE_DRAFTED, ids, TOKENS, 0, &stats, &err),
-          CLD_E_INPUT);
+          CLD_E_INPUT, "");
     assert_int_equal(stats.n_texts, 0);
     close_rig(r);
 }
@@ -593,9 +580,9 @@ static void broken_logits_are_refused(void **state)
     (void)state;
     struct cld_chooser c = {0};
     const float nan[3] = {0, NAN, 1}, infinite[2] = {INFINITY, 0}, none[2] = {-INFINITY, -INFINITY};
-    FAILS(cld_probabilities(&c, nan, 3, 1, 1, &err), CLD_E_NUMERIC);
-    FAILS(cld_probabilities(&c, infinite, 2, 1, 1, &err), CLD_E_NUMERIC);
-    FAILS(cld_probabilities(&c, none, 2, 1, 0.5, &err), CLD_E_NUMERIC);
+    FAILS(cld_probabilities(&c, nan, 3, 1, 1, &err), CLD_E_NUMERIC, "");
+    FAILS(cld_probabilities(&c, infinite, 2, 1, 1, &err), CLD_E_NUMERIC, "");
+    FAILS(cld_probabilities(&c, none, 2, 1, 0.5, &err), CLD_E_NUMERIC, "");
     cld_chooser_release(&c);
 }
 

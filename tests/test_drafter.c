@@ -15,6 +15,7 @@
 #include "sight.h"
 #include "tensor_io.h"
 #include "test_device.h"
+#include "must.h"
 
 enum { BLOCK = 4, HIDDEN = 48, TAPS = 2, VOCAB = 61, TOKENS = 40, DOCS = 2 };
 
@@ -29,14 +30,6 @@ struct rig {
     struct cld_document docs[DOCS];
     float features[DOCS * TOKENS * TAPS * HIDDEN];
 };
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        struct cld_error err = CLD_ERROR_INIT;                                                     \
-        (void)err;                                                                                 \
-        if (call)                                                                                  \
-            fail_msg("%s", err.what);                                                              \
-    } while (0)
 
 static void fill(float *to, size_t n, uint64_t stream, float scale)
 {

@@ -19,24 +19,9 @@
 #include "temp_dir.h"
 #include "tensor_io.h"
 #include "test_device.h"
+#include "must.h"
 
 enum { ROWS = 3, LAYERS = 6, MAX_TOKENS = 64 };
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        struct cld_error err = CLD_ERROR_INIT;                                                     \
-        (void)err;                                                                                 \
-        if (call)                                                                                  \
-            fail_msg("%s", err.what);                                                              \
-    } while (0)
-
-#define FAILS(call, status, words)                                                                 \
-    do {                                                                                           \
-        struct cld_error err = CLD_ERROR_INIT;                                                     \
-        assert_int_equal(call, status);                                                            \
-        if (!strstr(err.what, words))                                                              \
-            fail_msg("'%s' is not in: %s", words, err.what);                                       \
-    } while (0)
 
 struct rig {
     char *dir, *store, *soft_store, *rows;

@@ -14,13 +14,7 @@
 
 #include "file.h"
 #include "temp_dir.h"
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        struct cld_error err = CLD_ERROR_INIT;                                                     \
-        if (call)                                                                                  \
-            fail_msg("%s", err.what);                                                              \
-    } while (0)
+#include "must.h"
 
 static char *text_of(const char *path)
 {

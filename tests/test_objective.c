@@ -15,17 +15,10 @@
 #include "sampler.h"
 #include "tensor_io.h"
 #include "test_device.h"
+#include "must.h"
 
 enum { BLOCK = 5, H = 24, TAPS = 2, VOCAB = 61, TOKENS = 20, DOCS = 2, BLOCKS = 6 };
 enum { DRAFT = BLOCKS * BLOCK, WIDTH = (TAPS + 1) * H };
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        struct cld_error err = CLD_ERROR_INIT;                                                     \
-        (void)err;                                                                                 \
-        if (call)                                                                                  \
-            fail_msg("%s", err.what);                                                              \
-    } while (0)
 
 struct rig {
     struct cld_queue *q;

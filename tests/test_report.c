@@ -17,13 +17,7 @@
 
 #include "file.h"
 #include "temp_dir.h"
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        struct cld_error err = CLD_ERROR_INIT;                                                     \
-        if (call)                                                                                  \
-            fail_msg("%s", err.what);                                                              \
-    } while (0)
+#include "must.h"
 
 static void write_text(const char *dir, const char *name, const char *text)
 {

@@ -15,13 +15,7 @@
 #include "file.h"
 #include "metrics.h"
 #include "temp_dir.h"
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        struct cld_error err = CLD_ERROR_INIT;                                                     \
-        if (call)                                                                                  \
-            fail_msg("%s", err.what);                                                              \
-    } while (0)
+#include "must.h"
 
 /* --- CRC-32C ---------------------------------------------------------------------------------- */
 
