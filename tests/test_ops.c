@@ -173,8 +173,11 @@ static void test_turned_results(void **state)
         write_values(&b, &up, 2, 1);
         half.n_cols = turned.n_cols = n;
         assert_int_equal(cld_swiglu_forward(b.q, &gate, &up, &y, &b.err), CLD_OK);
-        assert_int_equal(cld_swiglu_forward_turned(b.q, &gate, &up, &half, &b.err), CLD_OK);
+        assert_int_equal(cld_swiglu_forward_turned(b.q, &gate, &up, NULL, &half, &b.err),
+                         CLD_OK);
         assert_turned(&b, &half, &y, 1e-6f);
+        assert_int_equal(cld_swiglu_forward_turned(b.q, &gate, &up, &d_up, &half, &b.err), CLD_OK);
+        assert_turned(&b, &half, &d_up, 0);
         assert_int_equal(cld_swiglu_backward(b.q, &gate, &up, &y, &d_gate, &d_up, &b.err), CLD_OK);
         assert_int_equal(
             cld_swiglu_backward_turned(b.q, &gate, &up, &y, &gate, &up, &turned, &b.err), CLD_OK);
@@ -183,6 +186,22 @@ static void test_turned_results(void **state)
         assert_turned(&b, &half, &d_up, 1e-6f);
         half = cld_tensor_rows(&turned, 0, c);
         assert_turned(&b, &half, &gate, 0);
+
+        struct cld_tensor w = make(&b, CLD_BF16, 1, c), rstd = make(&b, CLD_F32, 1, n);
+        float got[256], want[256];
+        write_values(&b, &w, 5, 1);
+        assert_int_equal(cld_rmsnorm_forward(b.q, &up, &w, 1e-3f, &y, &rstd, &b.err), CLD_OK);
+        read_floats(&b, &rstd, want);
+        assert_int_equal(
+            cld_rmsnorm_forward_turned(b.q, &up, &w, 1e-3f, &d_up, &half, &rstd, &b.err), CLD_OK);
+        read_floats(&b, &rstd, got);
+        for (size_t r = 0; r < n; r++)
+            assert_true(fabsf(got[r] - want[r]) <= 1e-5f * want[r]);
+        assert_turned(&b, &half, &y, 1e-6f);
+        assert_turned(&b, &half, &d_up, 0);
+        assert_int_equal(
+            cld_rmsnorm_forward_turned(b.q, &up, &w, 1e-3f, NULL, &half, NULL, &b.err), CLD_OK);
+        assert_turned(&b, &half, &d_up, 0);
 
         struct cld_tensor z = make(&b, CLD_F32, n, c), labels = make(&b, CLD_I32, 1, n),
                           weights = make(&b, CLD_F32, 1, n), loss = make(&b, CLD_F32, 1, n),
