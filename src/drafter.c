@@ -307,13 +307,14 @@ static void plan_soft_targets(struct cld_drafter *d, size_t n_draft, size_t chun
 }
 
 /* A tensor of the loss. With recompute the layers' tensors hold nothing while it is at work, but
- * for their inputs: then it lies in one of those, where it fits. */
+ * for their inputs, and the gradient of the MLP never does: it lies in `place`, where it fits. */
 static void plan_of_loss(const struct cld_drafter *d, struct cld_tensor *t,
                          const struct cld_tensor *place, enum cld_dtype type, size_t n_rows,
                          size_t n_cols, struct cld_plan *plan, const char *name)
 {
     size_t n_bytes = cld_mul3(n_rows, n_cols, cld_dtype_bytes(type));
-    if (d->options.recompute && n_bytes <= cld_tensor_bytes(place)) {
+    bool idle = d->options.recompute || place == &d->d_mlp_turned;
+    if (idle && n_bytes <= cld_tensor_bytes(place)) {
         cld_plan_part(plan, t, place, 0, n_rows, n_cols, "%s", name);
         t->type = type;
     } else {
@@ -335,8 +336,8 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
     cld_plan_tensor(plan, &d->ce, CLD_F32, 1, n_draft, l, "cross-entropy");
     cld_plan_tensor(plan, &d->hit, CLD_I32, 1, n_draft, l, "hits");
     plan_of_loss(d, &d->zs, &layer->q_raw, s, n_draft, c->hidden, plan, "supervised z");
-    plan_of_loss(d, &d->logits, &layer->gate_up, CLD_F32, chunk, c->vocab, plan,
-                 "logits of a chunk");
+    plan_of_loss(d, &d->logits, d->options.recompute ? &layer->gate_up : &d->d_mlp_turned, CLD_F32,
+                 chunk, c->vocab, plan, "logits of a chunk");
     const struct cld_head_loss loss = {
         .gemm = d->gemm, .z = &d->zs, .head = d->head, .logits = &d->logits};
     /* Soft targets write the gradient of the logits plain, and then nothing is turned. */
@@ -345,6 +346,11 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
         cld_plan_tensor(plan, &d->head_turned, CLD_BF16, c->hidden, cld_round_up(c->vocab, 8), l,
                         "head, turned");
         d->head_turned.n_cols = c->vocab;
+        struct cld_head_loss turned = loss;
+        turned.head_turned = &d->head_turned;
+        size_t n_strips = cld_head_loss_strips(d->q, &turned);
+        if (n_strips)
+            cld_plan_tensor(plan, &d->strips, CLD_F32, chunk, n_strips, l, "strips of logits");
     }
     if (!d->options.train)
         return;
@@ -390,9 +396,9 @@ static void plan_tensors(struct cld_drafter *d, struct cld_plan *plan)
     cld_plan_tensor(plan, &d->x_out, s, n_draft, c->hidden, kept, "x out");
     cld_plan_tensor(plan, &d->rstd_out, CLD_F32, 1, n_draft, kept, "final rstd");
     cld_plan_tensor(plan, &d->z, s, n_draft, c->hidden, kept, "z");
-    plan_loss(d, n_draft, plan);
     if (d->options.train)
         plan_gradients(d, n_ctx, n_draft, plan);
+    plan_loss(d, n_draft, plan);
     cld_drafter_plan_turned_operands(d, n_ctx, n_draft, plan);
     cld_plan_buffer(plan, &d->mask_full.buf, d->attention.mask_bytes, CLD_FOR_ATTENTION,
                     "mask of full layers");

@@ -134,6 +134,7 @@ struct cld_drafter {
     struct cld_tensor d_qkv, d_q, d_k, d_v, d_kv;
     /* loss: supervised rows only */
     struct cld_tensor sup_rows, place, labels, weights_row, ce, hit, zs, dzs, logits, d_logits;
+    struct cld_tensor strips; /* of a chunk's logits, where their product leaves them */
     /* other objectives: the target's last state [C, H], of the rows at work and normalised, the
      * target's logits, and what is known of both logits */
     struct cld_tensor before, state, state_rows, state_normed, target_logits, soft_sums;

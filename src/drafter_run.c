@@ -270,6 +270,7 @@ enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *
                                  .head = d->head,
                                  .head_turned = cld_drafter_head_turned(d),
                                  .logits = &d->logits,
+                                 .strips = d->strips.n_rows ? &d->strips : NULL,
                                  .labels = &d->labels,
                                  .weights = &d->weights_row,
                                  .loss = &d->ce,

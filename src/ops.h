@@ -102,6 +102,14 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
                                   const struct cld_tensor *loss, const struct cld_tensor *hit,
                                   const struct cld_tensor *gradient, struct cld_error *err);
 
+/* The same without a gradient, from the strips that the product of the logits left (op_gemm.h): the
+ * logits are hardly read. logits, strips F32. */
+enum cld_status cld_cross_entropy_strips(struct cld_queue *q, const struct cld_tensor *logits,
+                                         const struct cld_tensor *strips, size_t strip_columns,
+                                         const struct cld_tensor *labels,
+                                         const struct cld_tensor *loss,
+                                         const struct cld_tensor *hit, struct cld_error *err);
+
 /* The gradient alone, turned: gradient [v, n] BF16 from a multiple of 8 elements on, its ld a
  * multiple of 8; logits F32, `loss` as cld_cross_entropy gave it for them. Up to round_up(n, 8)
  * elements of a row are written. Any device with groups of 256. */
