@@ -142,7 +142,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_t
 #if TURNED
         uint first = get_local_id(0) / 32 * 16, row = row_of(at, first);
         store_turned(sums, real0 ? by0 : 0.0f, real1 ? by1 : 0.0f,
-                     first / QT < at.n_heads && row + turned_row() < (uint)n_q,
+                     first / QT < at.n_heads && row + turned_row() < ((uint)n_q + 7) / 8 * 8,
                      o + o_at + (at.head + first / QT) * D * o_ld + row, o_ld);
 #else
         if (real0)

@@ -1,111 +1,80 @@
 /* rmsnorm_turned.cl - RMSNorm (rmsnorm.cl) with its result turned, as tensor cores read the first
- * operand of a product: T [n_cols, n_rows] bf16, and as it lies as well where y is given.
+ * operand of a product: T [n_cols, n_rows] bf16, in two kernels: the scale of each row, then blocks
+ * (turned_block.clh) of what that makes of x, which a cache has still.
  *
- * All of x, w, y and T are bf16; their begins and ld are multiples of 8 elements, n_cols is as well.
- * A piece of work is 8 rows, which are read twice: a cache has them still. A work-item then makes
- * the 8 results of each of 4 columns, 16 bytes of T each, in its registers. */
+ * x, w and T are bf16; their begins and ld are multiples of 8 elements, n_cols is as well. */
 #include "common.clh"
+#include "turned_block.clh"
 
-#define GROUP 256 /* as in turned.h */
-#define ROWS  8   /* as in op_turned.c */
-
-/* v[r] summed over the group for each row r, in a fixed order. */
-static inline void sum_rows(float v[ROWS], __local float *part, __local float *sum)
+static inline float8 load_unit(__global const ushort *p)
 {
-    const uint id = (uint)get_local_id(0), row = id / (GROUP / ROWS), lane = id % (GROUP / ROWS);
-#pragma unroll
-    for (uint r = 0; r < ROWS; r++)
-        part[r * GROUP + id] = v[r];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    float s = 0.0f;
-    for (uint k = 0; k < ROWS; k++)
-        s += part[row * GROUP + lane + k * (GROUP / ROWS)];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    part[row * (GROUP + 1) + lane] = s;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (id < ROWS) {
-        s = 0.0f;
-        for (uint k = 0; k < GROUP / ROWS; k++)
-            s += part[id * (GROUP + 1) + k];
-        sum[id] = s;
+    return as_float8(convert_uint8(*(__global const ushort8 *)p) << 16);
+}
+
+/* rstd = (mean(x^2) + eps)^-1/2. A piece of work is a row. */
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
+rmsnorm_scales(__global const ushort *x, ulong x_at, ulong x_ld, __global float *rstd,
+               ulong rstd_at, ulong n_rows, ulong n_cols, float eps)
+{
+    enum { fan = 16 }; /* items that add up what the others have */
+    __local float part[GROUP], sums[fan];
+    const uint id = (uint)get_local_id(0);
+    CLD_SHARE(r, n_rows) {
+        __global const ushort *row = x + x_at + r * x_ld;
+        float8 squares = 0.0f;
+        for (ulong j = 8 * id; j < n_cols; j += 8 * GROUP) {
+            const float8 v = load_unit(row + j);
+            squares += v * v;
+        }
+        part[id] = sum4(squares.lo + squares.hi);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (id < fan) {
+            float sum = 0.0f;
+            for (uint k = id; k < GROUP; k += fan)
+                sum += part[k];
+            sums[id] = sum;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE); /* and the next row's parts come after it */
+        if (id == 0) {
+            float sum = 0.0f;
+            for (uint k = 0; k < fan; k++)
+                sum += sums[k];
+            rstd[rstd_at + r] = rsqrt(sum / (float)n_cols + eps);
+        }
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
-#pragma unroll
-    for (uint r = 0; r < ROWS; r++)
-        v[r] = sum[r];
 }
-
-static inline float4 floats(uint2 v)
-{
-    return as_float4((uint4)(v.x << 16, v.x & 0xffff0000u, v.y << 16, v.y & 0xffff0000u));
-}
-
-static inline uint2 rounded(float4 v)
-{
-    const uint4 r = convert_uint4(round4_bf16(v));
-    return (uint2)(r.x | r.y << 16, r.z | r.w << 16);
-}
-
-/* Of two rows of a pair of columns: the first column, and the second. */
-#define FIRST(a, b)  (((a) & 0xffffu) | (b) << 16)
-#define SECOND(a, b) ((a) >> 16 | ((b) & 0xffff0000u))
-#define COLUMN(of, c)                                                                             \
-    (uint4)(of(v[0].c, v[1].c), of(v[2].c, v[3].c), of(v[4].c, v[5].c), of(v[6].c, v[7].c))
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 rmsnorm_turned(__global const ushort *x, ulong x_at, ulong x_ld, __global const ushort *w,
-               ulong w_at, __global ushort *y, ulong y_at, ulong y_ld, __global ushort *turned,
-               ulong turned_at, ulong turned_ld, __global float *rstd, ulong rstd_at, ulong n_rows,
-               ulong n_cols, float eps)
+               ulong w_at, __global const float *rstd, ulong rstd_at, __global ushort *turned,
+               ulong turned_at, ulong turned_ld, ulong n_rows, ulong n_cols)
 {
-    __local float part[ROWS * (GROUP + 1)], sum[ROWS];
-    const uint id = (uint)get_local_id(0), end = (uint)n_cols;
-    w += w_at;
-    CLD_SHARE(piece, (n_rows + ROWS - 1) / ROWS) {
-        const ulong row0 = piece * ROWS;
-        const uint n = (uint)min(n_rows - row0, (ulong)ROWS); /* rows that exist */
-        __global const ushort *from = x + x_at + row0 * x_ld;
-        float scale[ROWS];
+    __local ushort block[ROWS * COLUMNS] __attribute__((aligned(16)));
+    const uint across = (uint)((n_cols + COLUMNS - 1) / COLUMNS);
+    CLD_SHARE(piece, (n_rows + ROWS - 1) / ROWS * across) {
+        const uint down = (uint)piece / across;
+        const ulong row0 = (ulong)down * ROWS;
+        const ulong column0 = (ulong)((uint)piece - down * across) * COLUMNS;
+        const ulong column = column0 + UNIT_COLUMN;
+        const bool there = column < n_cols;
+        const float8 weight = there ? load_unit(w + w_at + column) : (float8)(0.0f);
+        ushort8 v[PASSES][2];
 #pragma unroll
-        for (uint r = 0; r < ROWS; r++)
-            scale[r] = 0.0f;
-        for (uint j = 4 * id; j < end; j += 4 * GROUP) {
-            uint2 v[ROWS];
+        for (uint i = 0; i < PASSES; i++)
 #pragma unroll
-            for (uint r = 0; r < ROWS; r++)
-                v[r] = *(__global const uint2 *)(from + min(r, n - 1) * x_ld + j);
-#pragma unroll
-            for (uint r = 0; r < ROWS; r++) {
-                const float4 t = floats(v[r]);
-                scale[r] += sum4(t * t);
+            for (uint k = 0; k < 2; k++) {
+                const ulong row = row0 + UNIT_ROW(i) + k;
+                v[i][k] = 0;
+                if (there && row < n_rows)
+                    v[i][k] = round8_bf16(load_unit(x + x_at + row * x_ld + column) *
+                                          rstd[rstd_at + row] * weight);
             }
-        }
-        sum_rows(scale, part, sum);
+        barrier(CLK_LOCAL_MEM_FENCE); /* the block before has been read */
 #pragma unroll
-        for (uint r = 0; r < ROWS; r++) {
-            scale[r] = rsqrt(scale[r] / (float)n_cols + eps);
-            if (rstd && id == r && r < n)
-                rstd[rstd_at + row0 + r] = scale[r];
-        }
-        for (uint j = 4 * id; j < end; j += 4 * GROUP) {
-            const float4 weight = floats(*(__global const uint2 *)(w + j));
-            uint2 v[ROWS];
-#pragma unroll
-            for (uint r = 0; r < ROWS; r++)
-                v[r] = *(__global const uint2 *)(from + min(r, n - 1) * x_ld + j);
-#pragma unroll
-            for (uint r = 0; r < ROWS; r++)
-                v[r] = r < n ? rounded(floats(v[r]) * scale[r] * weight) : (uint2)(0u);
-            if (y)
-#pragma unroll
-                for (uint r = 0; r < ROWS; r++)
-                    if (r < n)
-                        *(__global uint2 *)(y + y_at + (row0 + r) * y_ld + j) = v[r];
-            __global ushort *to = turned + turned_at + j * turned_ld + row0;
-            *(__global uint4 *)to = COLUMN(FIRST, x);
-            *(__global uint4 *)(to + turned_ld) = COLUMN(SECOND, x);
-            *(__global uint4 *)(to + 2 * turned_ld) = COLUMN(FIRST, y);
-            *(__global uint4 *)(to + 3 * turned_ld) = COLUMN(SECOND, y);
-        }
+        for (uint i = 0; i < PASSES; i++)
+            put_rows(block, UNIT_ROW(i), UNIT_COLUMN, v[i][0], v[i][1]);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        write_block(block, turned + turned_at, turned_ld, row0, column0, (n_rows + 7) / 8 * 8,
+                    n_cols);
     }
 }

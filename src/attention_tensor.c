@@ -121,7 +121,8 @@ static enum cld_status run_pass(struct cld_queue *q, const struct cld_attention_
     return s ? s : cld_launch(q, k, n_pieces, args, n_args, err);
 }
 #define RUN_PASS(q, p, pass, aligned, turned, n_pieces, err, ...)                                 \
-    run_pass((q), (p), (pass), (aligned), (turned), (n_pieces), (const struct cld_arg[]){__VA_ARGS__},      \
+    run_pass((q), (p), (pass), (aligned), (turned), (n_pieces),                                   \
+             (const struct cld_arg[]){__VA_ARGS__},                                               \
              sizeof((const struct cld_arg[]){__VA_ARGS__}) / sizeof(struct cld_arg), (err))
 
 static enum cld_status forward(struct cld_queue *q, const struct cld_attention *a,
@@ -130,9 +131,10 @@ static enum cld_status forward(struct cld_queue *q, const struct cld_attention *
     const struct cld_attention_mask *m = a->mask;
     const struct cld_tensor *const all[] = {a->q, a->k, a->v, a->o};
     size_t n = n_q_pieces(a->plan, m->n_q);
-    return RUN_PASS(q, a->plan, &fwd, is_aligned(all, 4), a->o_turned, n, err, CLD_TENSOR_ARGS(a->q),
-                    CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o),
-                    CLD_TENSOR_ARGS(a->lse), CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 0, n));
+    return RUN_PASS(q, a->plan, &fwd, is_aligned(all, 4), a->o_turned, n, err,
+                    CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v),
+                    CLD_TENSOR_ARGS(a->o), CLD_TENSOR_ARGS(a->lse),
+                    CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 0, n));
 }
 
 static enum cld_status backward(struct cld_queue *q, const struct cld_attention *a,
@@ -145,10 +147,10 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
     bool aligned = is_aligned(all, 8);
     size_t n = n_q_pieces(a->plan, m->n_q);
     enum cld_status s =
-        RUN_PASS(q, a->plan, &dq, aligned, false, n, err, CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k),
-                 CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o), CLD_TENSOR_ARGS(a->lse),
-                 CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 1, n), CLD_TENSOR_ARGS(g->d_o),
-                 CLD_TENSOR_ARGS(g->d_q), CLD_BUF(a->scratch), CLD_BUF(a->scratch),
+        RUN_PASS(q, a->plan, &dq, aligned, false, n, err, CLD_TENSOR_ARGS(a->q),
+                 CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o),
+                 CLD_TENSOR_ARGS(a->lse), CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 1, n),
+                 CLD_TENSOR_ARGS(g->d_o), CLD_TENSOR_ARGS(g->d_q), CLD_BUF(a->scratch), CLD_BUF(a->scratch),
                  CLD_U64(z.counters_at_bytes / sizeof(uint32_t)), CLD_U64(z.n_counters));
     if (s)
         return s;

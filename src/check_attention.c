@@ -223,7 +223,7 @@ static enum cld_status plan_and_mask(struct cld_check *c, struct work *w,
     return cld_attention_mask_set(c->q, &w->plan, w->spans, w->n_q, w->n_keys, &w->mask, err);
 }
 
-/* The result of the forward pass once more where it can be turned, with zeros behind up to 8 rows. */
+/* The result of the forward pass once more, turned, where it can be; zeros behind up to 8 rows. */
 static enum cld_status make_turned(struct cld_check *c, struct work *w, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -312,8 +312,9 @@ static enum cld_status check_case(struct cld_check *c, const struct shape *shape
     c->pad = shape->n_ctx % 4 ? shape->n_ctx % 3 * 5 : 8;
     c->skew = shape->n_ctx % 2 * 3;
     if (c->skip || (s = make_spans(c, &w, err)) || (s = make_tensors(c, &w, grads, size, err)) ||
-        (s = plan_and_mask(c, &w, backend, grads, err)) || (s = reference(&w, err)) || (s = make_turned(c, &w, err)) ||
-        (s = cld_check_twice(c, body, &w, err)) || (s = compare(c, &w, size, err)))
+        (s = plan_and_mask(c, &w, backend, grads, err)) || (s = reference(&w, err)) ||
+        (s = make_turned(c, &w, err)) || (s = cld_check_twice(c, body, &w, err)) ||
+        (s = compare(c, &w, size, err)))
         goto done;
     cld_check_end(c);
 done:

@@ -86,8 +86,10 @@ enum cld_status cld_gemm_turn_apart(struct cld_queue *q, const struct cld_tensor
                                     const struct cld_tensor *y, size_t spread,
                                     struct cld_error *err)
 {
-    if (spread < 1 || spread > 2 || (spread == 2 && x->n_rows % unit) || y->n_rows != x->n_cols || y->n_cols != x->n_rows || y->type != CLD_BF16 ||
-        y->offset % unit || y->ld % unit || y->ld < cld_round_up(x->n_rows, unit) * spread - (spread - 1) * unit)
+    bool apart = spread == 2, whole = x->n_rows % unit == 0;
+    size_t room = apart ? 2 * x->n_rows - unit : cld_round_up(x->n_rows, unit);
+    if (y->n_rows != x->n_cols || y->n_cols != x->n_rows || y->type != CLD_BF16 ||
+        y->offset % unit || y->ld % unit || y->ld < room || (spread != 1 && !(apart && whole)))
         return cld_fail(err, CLD_E_INTERNAL, "", "%s: '%s' [%zu, %zu] cannot be turned into '%s' "
                         "[%zu, %zu] %s ld %zu at %zu", cld_queue_name(q), x->name, x->n_rows,
                         x->n_cols, y->name, y->n_rows, y->n_cols, cld_dtype_name(y->type), y->ld,

@@ -140,8 +140,9 @@ static enum cld_status check_call(const struct cld_attention *a, struct cld_erro
                           err)))
         return s;
     if (turned && (!cld_attention_turns(p) || a->o->offset % 8 || a->o->ld % 8))
-        return cld_fail(err, CLD_E_INTERNAL, "", "attention '%s' does not turn '%s' [%zu, %zu] ld %zu",
-                        p->impl->name, a->o->name, a->o->n_rows, a->o->n_cols, a->o->ld);
+        return cld_fail(err, CLD_E_INTERNAL, "",
+                        "attention '%s' does not turn '%s' [%zu, %zu] ld %zu", p->impl->name,
+                        a->o->name, a->o->n_rows, a->o->n_cols, a->o->ld);
     if (a->visited)
         s = check_tensor(a, a->visited, CLD_I32, 1, 4, err);
     size_t held = a->scratch ? cld_buf_bytes(a->scratch) : 0;

@@ -34,12 +34,9 @@ struct cld_gemm {
     const struct cld_tensor *a, *b, *c;
     const struct cld_tensor *bias;     /* [1, n] or NULL */
     const struct cld_tensor *residual; /* R [m, n], may be C itself (accumulate); NULL: none */
-    /* F32 [m, 2 * strips of cld_gemm_strip_columns] or NULL: gets, for each row of C and each strip
-     * of its columns, the maximum and the sum of exp(c - maximum). */
-    const struct cld_tensor *strips;
-    /* B's columns are gate's and up's in turns of 8, and C is silu(gate) * up turned, [n / 2, m] BF16,
-     * its begin and ld multiples of 8; up to round_up(m, 8) elements of a row are written. Only
-     * where cld_gemm_makes_swiglu; no bias, no R. */
+    /* B's columns are gate's and up's in turns of 8, and C is silu(gate) * up turned, [n / 2, m]
+     * BF16, its begin and ld multiples of 8; up to round_up(m, 8) elements of a row are written.
+     * Only where cld_gemm_makes_swiglu; no bias, no R. */
     bool swiglu;
     bool bf16_products;                /* F32 operands may be rounded to bf16 (sums stay float) */
     /* The last product with this scratch had the same A, kind (NT and NN count as one) and
@@ -66,10 +63,6 @@ bool cld_gemm_turns_b(const struct cld_queue *q, const struct cld_gemm *g);
  * for TN in place of NN. */
 bool cld_gemm_turns_a(const struct cld_queue *q, const struct cld_gemm *g);
 
-/* Columns of a strip, where this product can tell the maximum and the sum of exponentials of each
- * (see struct cld_gemm); 0: it cannot. */
-size_t cld_gemm_strip_columns(const struct cld_queue *q, const struct cld_gemm *g);
-
 /* Whether this product, of plain C, could make SwiGLU of its results (see struct cld_gemm). */
 bool cld_gemm_makes_swiglu(const struct cld_queue *q, const struct cld_gemm *g);
 
@@ -78,7 +71,8 @@ bool cld_gemm_makes_swiglu(const struct cld_queue *q, const struct cld_gemm *g);
  * with groups of 256. */
 enum cld_status cld_gemm_turn(struct cld_queue *q, const struct cld_tensor *x,
                               const struct cld_tensor *y, struct cld_error *err);
-/* The same with units of 8 elements of y's rows `spread` units apart; r is a multiple of 8 then. */
+/* The same with y's rows in units of 8 elements that begin `spread` (1 or 2) units apart; with 2, r
+ * is a multiple of 8. For matrices that lie in each other's gaps. */
 enum cld_status cld_gemm_turn_apart(struct cld_queue *q, const struct cld_tensor *x,
                                     const struct cld_tensor *y, size_t spread,
                                     struct cld_error *err);

@@ -209,8 +209,10 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
     cld_plan_tensor(plan, &t->x, s, n, c->hidden, p, "target x");
     cld_plan_tensor(plan, &t->x_mid, s, n, c->hidden, p, "target x mid");
     cld_plan_tensor(plan, &t->y, s, n, c->hidden, p, "target norm");
-    if (turns_norms(t))
+    if (turns_norms(t)) {
         cld_plan_part(plan, &t->y_turned, &t->y, 0, c->hidden, n, "target norm, turned");
+        cld_plan_tensor(plan, &t->rstd, CLD_F32, 1, n, p, "target norm's scales");
+    }
     cld_plan_tensor(plan, &t->qkv, s, n, q + 2 * kv, p, "target projections");
     plan_columns(plan, &t->q_raw, &t->qkv, 0, q, "target q projection");
     plan_columns(plan, &t->k_raw, &t->qkv, q, kv, "target k projection");
@@ -264,8 +266,11 @@ static struct cld_ref add_norm(struct cld_target *t, const struct cld_tensor *x,
 {
     bool turns = turns_norms(t);
     struct cld_ref y = turns ? cld_turned(CLD_CTX(&t->y_turned)) : CLD_CTX(&t->y);
-    cld_add_rmsnorm(&t->forward, CLD_CTX(x), CLD_ALL(norm), (float)t->config.rms_norm_eps,
-                    turns ? CLD_NONE : y, CLD_NONE, turns ? y : CLD_NONE);
+    float eps = (float)t->config.rms_norm_eps;
+    if (turns)
+        cld_add_rmsnorm_turned(&t->forward, CLD_CTX(x), CLD_ALL(norm), eps, y, CLD_CTX(&t->rstd));
+    else
+        cld_add_rmsnorm(&t->forward, CLD_CTX(x), CLD_ALL(norm), eps, y, CLD_NONE);
     *kind = turns ? CLD_GEMM_TN : t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
     return y;
 }
@@ -286,8 +291,10 @@ static void add_mlp(struct cld_target *t, size_t i)
     } else {
         cld_add_gemm(g, kind, y, CLD_ALL(&j->wgu), bias(&j->bgu, c->mlp_bias), CLD_NONE,
                      CLD_CTX(&t->gate_up));
-        cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), turns ? CLD_NONE : act,
-                       turns ? act : CLD_NONE);
+        if (turns)
+            cld_add_swiglu_turned(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
+        else
+            cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
     }
     kind = turns ? CLD_GEMM_TN : t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
     cld_add_gemm(g, kind, act, CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias), CLD_CTX(&t->x_mid),
