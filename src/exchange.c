@@ -38,7 +38,8 @@ struct cld_exchange_member {
     size_t n_posted, n_sent;    /* messages to other machines; the second under the lock */
     /* under the lock: buckets that were in the staging area, ever; rounds of weights taken whole */
     size_t n_there[N_CARGOES], n_taken;
-    double begun_ms;                         /* of this round of weights */
+    double first_ms, last_ms; /* when the first and the last bucket of gradients were final */
+    double begun_ms;          /* of this round of weights */
     struct cld_exchange_times weights_times; /* of it */
     struct cld_exchange_times times;
 };
@@ -135,9 +136,8 @@ void cld_exchange_part(struct cld_exchange *x, size_t d)
 
 enum cld_status cld_exchange_meet(struct cld_exchange *x, struct cld_error *err)
 {
-    return x->machines->n_here > 1
-               ? cld_gate_pass(x->sync, &x->gate, x->machines->n_here, err)
-               : CLD_OK;
+    return x->machines->n_here > 1 ? cld_gate_pass(x->sync, &x->gate, x->machines->n_here, err)
+                                   : CLD_OK;
 }
 
 struct cld_exchange_times cld_exchange_times(const struct cld_exchange *x, size_t d)
@@ -216,9 +216,8 @@ static enum cld_status send_to(struct cld_exchange_member *m, size_t rank, size_
 /* The staging area is free of messages. */
 static enum cld_status wait_sent(struct cld_exchange_member *m, struct cld_error *err)
 {
-    return m->x->machines->link
-               ? cld_link_wait(m->x->machines->link, &m->n_sent, m->n_posted, err)
-               : CLD_OK;
+    return m->x->machines->link ? cld_link_wait(m->x->machines->link, &m->n_sent, m->n_posted, err)
+                                : CLD_OK;
 }
 
 /* Gradients of this shard from other machines may come. */
@@ -565,19 +564,17 @@ enum cld_status cld_exchange_expect(struct cld_exchange *x, size_t d, struct cld
 }
 
 /* Buckets reach the host one after the other, and others are told; meanwhile what they have is
- * taken as far as there is a place. Times from the first bucket's end, and from the last one's, go
- * to *first_ms and *last_ms. */
-static enum cld_status pass_buckets(struct cld_exchange_member *m, double *first_ms,
-                                    double *last_ms, struct cld_error *err)
+ * taken as far as there is a place. */
+static enum cld_status pass_buckets(struct cld_exchange_member *m, struct cld_error *err)
 {
     struct cld_exchange *x = m->x;
     enum cld_status s = CLD_OK;
     for (size_t b = 0; b < x->n_buckets; b++) {
         if ((s = cld_mark_wait(&m->final[b], err)))
             return s;
-        *last_ms = cld_clock_ms();
+        m->last_ms = cld_clock_ms();
         if (!b)
-            *first_ms = *last_ms;
+            m->first_ms = m->last_ms;
         if ((s = cld_mark_wait(&m->out[b], err)) || (s = send_gradients(m, b, err)))
             return s;
         publish(m, &m->n_there[GRADIENTS], 1);
@@ -611,21 +608,15 @@ static enum cld_status sum_shard(struct cld_exchange_member *m, double *sum, str
 {
     struct cld_exchange *x = m->x;
     enum cld_status s = CLD_OK;
-    double first_ms = 0, last_ms = 0;
     m->w->drafter.on_gradients = NULL;
     /* All that a pass has told of, or, if it had nothing to do, all. */
-    if ((s = on_gradients(m, x->n_buckets, err)) || (s = pass_buckets(m, &first_ms, &last_ms, err)))
+    if ((s = on_gradients(m, x->n_buckets, err)) || (s = pass_buckets(m, err)))
         return s;
     for (size_t j = 0; j < n_drafters(x) && !s; j++)
         s = add_gradient(m, j, err);
     if (s || (s = cld_worker_squares(m->w, sum, err)) || (s = wait_sent(m, err)))
         return s;
     m->n_rounds[GRADIENTS]++;
-    double now_ms = cld_clock_ms();
-    m->times.whole_ms = m->weights_times.whole_ms + now_ms - first_ms;
-    m->times.exposed_ms = m->weights_times.exposed_ms + now_ms - last_ms;
-    cld_debug("exchange: %.3f ms exposed of weights, %.3f ms behind the backward pass",
-              m->weights_times.exposed_ms, now_ms - last_ms);
     return CLD_OK;
 }
 
@@ -657,12 +648,21 @@ enum cld_status cld_exchange_norm(struct cld_exchange *x, size_t d, double *norm
     struct cld_exchange_member *m = &x->members[d];
     enum cld_status s = cld_drafter_finish_grads(&m->w->drafter, err);
     double squares = 0, sum = 0;
-    if (s ||
-        (s = n_drafters(x) > 1 ? sum_shard(m, &squares, err)
-                               : cld_worker_squares(m->w, &squares, err)) ||
-        (s = add_squares(m, squares, &sum, err)))
+    if (s || (s = n_drafters(x) > 1 ? sum_shard(m, &squares, err)
+                                    : cld_worker_squares(m->w, &squares, err)))
+        return s;
+    double summed_ms = cld_clock_ms();
+    if ((s = add_squares(m, squares, &sum, err)))
         return s;
     *norm = sqrt(sum);
+    if (n_drafters(x) < 2)
+        return CLD_OK;
+    double now_ms = cld_clock_ms();
+    m->times.whole_ms = m->weights_times.whole_ms + now_ms - m->first_ms;
+    m->times.exposed_ms = m->weights_times.exposed_ms + now_ms - m->last_ms;
+    cld_debug("exchange: %.3f ms behind the backward pass, %.3f of them for own sums, and %.3f ms "
+              "for weights before",
+              now_ms - m->last_ms, summed_ms - m->last_ms, m->weights_times.exposed_ms);
     return CLD_OK;
 }
 
