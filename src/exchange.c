@@ -462,7 +462,7 @@ static enum cld_status take_weights(struct cld_exchange_member *m, size_t n, boo
 }
 
 /* Passes the first n buckets of weights on, and takes those of others: when it returns their copies
- * to the device are enqueued, and later kernels wait for them. */
+ * to the device are enqueued, and kernels that are enqueued from then on find them there. */
 static enum cld_status move_weights(struct cld_exchange_member *m, size_t n, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
