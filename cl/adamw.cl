@@ -7,6 +7,7 @@
 #define GAPLESS 1
 #include "common.clh"
 #include "wide.clh"
+#include "adamw.clh"
 
 #ifndef G
 #define G f32 /* storage of grad */
@@ -21,8 +22,7 @@
 __kernel void adamw(__global const CLD_ELEM(G) *grad, ulong grad_at, __global float *m, ulong m_at,
                     __global float *v, ulong v_at, __global float *master, ulong master_at,
                     __global CLD_ELEM(W) *weight, ulong weight_at, ulong n, ulong n_decay,
-                    float grad_scale, float one_minus_beta1, float beta2, float one_minus_beta2,
-                    float decay, float rate, float v_scale, float epsilon)
+                    ADAMW_PARAMETERS)
 {
     CLD_EACH(r, j, 1ul, n) {
         const long left = n - j;
@@ -32,9 +32,7 @@ __kernel void adamw(__global const CLD_ELEM(G) *grad, ulong grad_at, __global fl
         floatw x = LOADW(f32, master + master_at, j, left);
         const int n_decaying = (int)clamp((long)n_decay - (long)j, 0L, (long)WIDE);
         x *= select((floatw)(1.0f), (floatw)(decay), IOTA < (intw)(n_decaying));
-        m1 += (g - m1) * one_minus_beta1;
-        v1 = v1 * beta2 + g * g * one_minus_beta2;
-        x -= rate * (m1 / (sqrt(v1) * v_scale + epsilon));
+        ADAMW_STEP(g, m1, v1, x);
         STOREW(f32, m1, m + m_at, j, left);
         STOREW(f32, v1, v + v_at, j, left);
         STOREW(f32, x, master + master_at, j, left);

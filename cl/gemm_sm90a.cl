@@ -13,12 +13,18 @@
  * two larger ones keep 80. Why across k: lines of 128 bytes; along k a slice would be lines of 32,
  * at half the rate.
  *
- * A last strip of at most 64 columns is computed by narrow tiles, after all others. */
+ * A last strip of at most 64 columns is computed by narrow tiles, after all others.
+ *
+ * With STRIPS a tile leaves the maximum and the sum of exponentials of each of its rows, for whoever
+ * makes a log-sum-exp of the row. */
 #ifndef BN
 #define BN 192 /* columns of a tile: 128 or 192 */
 #endif
 #ifndef STAGES
 #define STAGES 5 /* slices in the ring */
+#endif
+#ifndef STRIPS
+#define STRIPS 0 /* 1: the maximum and the sum of exponentials of a row of a tile are wanted */
 #endif
 #define BM      64
 #define BK      16
@@ -205,12 +211,57 @@ static inline void sum_tile(struct ring ring, struct place *p, uint n_steps, int
         put((float4)(v[2], v[3], v[6], v[7]), row + 8, column + 16 * g, m, n, OUT_ARGUMENTS);      \
     }
 
+#if STRIPS
+/* Sums of columns that do not exist become -infinity, once the tile is written. `left` counts
+ * columns from the lane's first on. */
+#define OUTSIDE(s, at) "setp.gt.s32 p, %0, " at "; selp.f32 " s ", " s ", 0fFF800000, p;\n"
+#define MASK(g)                                                                                    \
+    PTX("{\n.reg .pred p;\n" OUTSIDE("s" #g "_0", "0") OUTSIDE("s" #g "_2", "0")                   \
+            OUTSIDE("s" #g "_1", "1") OUTSIDE("s" #g "_3", "1") OUTSIDE("s" #g "_4", "8")          \
+                OUTSIDE("s" #g "_6", "8") OUTSIDE("s" #g "_5", "9") OUTSIDE("s" #g "_7", "9") "}"  \
+        ::"r"(left - 16 * g));
+
+/* Adds to a lane's share of two rows of a tile: maxima, and sums of exp(c - maximum). */
+#define TOP(g)                                                                                     \
+    {                                                                                              \
+        float v[8];                                                                                \
+        READ(g, v);                                                                                \
+        top.x = fmax(top.x, top4((float4)(v[0], v[1], v[4], v[5])));                               \
+        top.y = fmax(top.y, top4((float4)(v[2], v[3], v[6], v[7])));                               \
+    }
+#define ADD(g)                                                                                     \
+    {                                                                                              \
+        float v[8];                                                                                \
+        READ(g, v);                                                                                \
+        sum.x += exp4((float4)(v[0], v[1], v[4], v[5]) - top.x);                                   \
+        sum.y += exp4((float4)(v[2], v[3], v[6], v[7]) - top.y);                                   \
+    }
+
+static inline float top4(float4 v)
+{
+    return fmax(fmax(v.x, v.y), fmax(v.z, v.w));
+}
+
+static inline float exp4(float4 v)
+{
+    v *= M_LOG2E_F;
+    return exp2_approx(v.x) + exp2_approx(v.y) + (exp2_approx(v.z) + exp2_approx(v.w));
+}
+
+static inline float2 swap2(float2 v, uint mask)
+{
+    return (float2)(as_float(swap_lanes(as_uint(v.x), mask)),
+                    as_float(swap_lanes(as_uint(v.y), mask)));
+}
+#endif
+
 /* maps: 256 bytes a work-group at a multiple of 128, for its descriptors of A and B: a kernel of its own
  * that made them once would cost more than its work. Addresses and ld of A and B are multiples of 8
  * elements. k > 0. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 gemm_sm90a(ulong m, ulong n, ulong k, __global uchar *maps, __global const ushort *a, ulong a_at,
-           ulong a_ld, __global const ushort *b, ulong b_at, ulong b_ld, OUT_PARAMETERS)
+           ulong a_ld, __global const ushort *b, ulong b_at, ulong b_ld, OUT_PARAMETERS,
+           __global float *strips, ulong strips_at, ulong strips_ld)
 {
     __local uchar slices[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
     __local ulong full[STAGES], empty[STAGES];
@@ -246,5 +297,23 @@ gemm_sm90a(ulong m, ulong n, ulong k, __global uchar *maps, __global const ushor
         ulong row = begin.x + id / 32 * 16 + id % 32 / 4;
         uint column = begin.y + id % 4 * 2;
         EACH(PUT)
+#if STRIPS
+        const int left = (int)n - (int)column;
+        float2 top = -INFINITY, sum = 0.0f;
+        if (begin.y + BN > n) {
+            EACH(MASK)
+        }
+        EACH(TOP)
+        top = fmax(top, swap2(top, 1));
+        top = fmax(top, swap2(top, 2));
+        EACH(ADD)
+        sum += swap2(sum, 1);
+        sum += swap2(sum, 2);
+        __global float *to = strips + strips_at + row * strips_ld + 2 * (begin.y / BN);
+        if (id % 4 == 0 && row < m)
+            vstore2((float2)(top.x, sum.x), 0, to);
+        if (id % 4 == 0 && row + 8 < m)
+            vstore2((float2)(top.y, sum.y), 0, to + 8 * strips_ld);
+#endif
     }
 }

@@ -1,6 +1,6 @@
 /* swiglu_turned.cl - SwiGLU (swiglu.cl) with results turned, as tensor cores read the first operand
- * of a product: y, or d_gate and then d_up, [columns, rows]. Forward y exists in this form alone,
- * backward the gradients are written as they lie, too.
+ * of a product: y, or d_gate and then d_up, [columns, rows], and as they lie; forward that is left out
+ * where y is null.
  *
  * All tensors are bf16, their begins and ld multiples of 8 elements, n_cols as well. A piece of
  * work is a block (turned_block.clh). */
@@ -41,7 +41,8 @@ static inline struct place place_of(ulong piece, ulong n_cols)
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 swiglu_turned_forward(__global const ushort *gate, ulong gate_at, ulong gate_ld,
                       __global const ushort *up, ulong up_at, ulong up_ld, __global ushort *y,
-                      ulong y_at, ulong y_ld, ulong n_rows, ulong n_cols)
+                      ulong y_at, ulong y_ld, __global ushort *turned, ulong turned_at,
+                      ulong turned_ld, ulong n_rows, ulong n_cols)
 {
     __local ushort block[ROWS * COLUMNS] __attribute__((aligned(16)));
     CLD_SHARE(piece, N_PIECES(n_rows, n_cols)) {
@@ -57,6 +58,8 @@ swiglu_turned_forward(__global const ushort *gate, ulong gate_at, ulong gate_ld,
                     float8 g = load_unit(gate + gate_at + row * gate_ld + p.column);
                     float8 u = load_unit(up + up_at + row * up_ld + p.column);
                     v[i][k] = round8_bf16(g * SIGMOID(g) * u);
+                    if (y)
+                        store_unit(y + y_at + row * y_ld + p.column, v[i][k]);
                 }
             }
         barrier(CLK_LOCAL_MEM_FENCE); /* the block before has been read */
@@ -64,7 +67,8 @@ swiglu_turned_forward(__global const ushort *gate, ulong gate_at, ulong gate_ld,
         for (uint i = 0; i < PASSES; i++)
             put_rows(block, UNIT_ROW(i), UNIT_COLUMN, v[i][0], v[i][1]);
         barrier(CLK_LOCAL_MEM_FENCE);
-        write_block(block, y + y_at, y_ld, p.row0, p.column0, (n_rows + 7) / 8 * 8, n_cols);
+        write_block(block, turned + turned_at, turned_ld, p.row0, p.column0, (n_rows + 7) / 8 * 8,
+                    n_cols);
     }
 }
 

@@ -280,6 +280,9 @@ static enum cld_status measure_loss(const struct cld_bench *b, struct cld_queue 
             cld_bench_operand(&c, CLD_BF16, h, cld_round_up(v, 8), "head, turned");
         turned->n_cols = v;
         t.l.head_turned = turned;
+        size_t n_strips = cld_head_loss_strips(q, &t.l);
+        if (n_strips)
+            t.l.strips = cld_bench_operand(&c, CLD_F32, chunk, n_strips, "strips of logits");
     }
     t.l.labels = cld_bench_operand(&c, CLD_I32, 1, n, "labels");
     t.l.weights = cld_bench_operand(&c, CLD_F32, 1, n, "weights");

@@ -1,6 +1,9 @@
 #include "check_gemm.h"
 
+#include <math.h>
+
 #include "op_gemm.h"
+#include "ops.h"
 #include "probe.h"
 
 enum residual { no_residual, other_residual, same_residual };
@@ -199,6 +202,102 @@ static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend b
     return CLD_OK;
 }
 
+/* Logits by a back-end that leaves maxima and sums of strips, and the cross-entropy made of them. */
+struct strips {
+    struct operands o;
+    size_t width;
+    const struct cld_tensor *strips, *labels, *loss, *hit;
+};
+
+static enum cld_status strips_body(struct cld_check *c, void *arg, struct cld_error *err)
+{
+    struct strips *t = arg;
+    enum cld_status s = cld_gemm(c->q, &t->o.g, t->o.scratch, err);
+    return s ? s
+             : cld_cross_entropy_strips(c->q, t->o.g.c, t->strips, t->width, t->labels, t->loss,
+                                        t->hit, err);
+}
+
+/* Labels of every other row are its first maximum. */
+static void row_of_logits(const double *z, size_t n, size_t i, double *label, double *loss,
+                          double *hit)
+{
+    size_t first = 0;
+    double sum = 0;
+    for (size_t j = 1; j < n; j++)
+        if (z[j] > z[first])
+            first = j;
+    for (size_t j = 0; j < n; j++)
+        sum += exp(z[j] - z[first]);
+    size_t at = i % 2 ? first : i * 89 % n;
+    *label = (double)at;
+    *loss = log(sum) + z[first] - z[at];
+    *hit = at == first;
+}
+
+static enum cld_status check_strips(struct cld_check *c, enum cld_gemm_backend backend, size_t m,
+                                    size_t n, size_t k, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct product p = {.kind = CLD_GEMM_NN, .backend = backend, .m = m, .n = n, .k = k};
+    struct cld_check_tensor *a, *b, *out, *strips, *labels, *loss, *hit;
+    struct strips t = {.width = 0};
+    double *z, *places, *losses, *hits, *from_a, *from_b;
+    cld_check_begin(c, "gemm%s and cross-entropy of strips %zux%zux%zu", backend_names[backend], m,
+                    n, k);
+    if (c->skip || (s = cld_check_input(c, "a", CLD_BF16, m, k, 1, &a, err)) ||
+        (s = cld_check_input(c, "b", CLD_BF16, k, n, 0.3, &b, err)) ||
+        (s = cld_check_output(c, "c", CLD_F32, m, n, &out, err)) ||
+        (s = cld_check_output(c, "loss", CLD_F32, 1, m, &loss, err)) ||
+        (s = cld_check_output(c, "hit", CLD_I32, 1, m, &hit, err)) ||
+        (s = cld_check_doubles(c, m, &places, err)) ||
+        (s = cld_check_doubles(c, m, &losses, err)) || (s = cld_check_doubles(c, m, &hits, err)) ||
+        (s = cld_check_doubles(c, m * n, &z, err)) ||
+        (s = cld_check_doubles(c, m * k, &from_a, err)) ||
+        (s = cld_check_doubles(c, k * n, &from_b, err)))
+        return s;
+    operand(&p, a, false, m, k, from_a);
+    operand(&p, b, false, k, n, from_b);
+    reference(&p, from_a, from_b, NULL, NULL, z);
+    for (size_t i = 0; i < m; i++)
+        row_of_logits(z + i * n, n, i, &places[i], &losses[i], &hits[i]);
+    t.o.g = (struct cld_gemm){
+        .kind = p.kind, .backend = backend, .a = &a->t, .b = &b->t, .c = &out->t};
+    if (!(t.width = cld_gemm_strip_columns(c->q, &t.o.g)))
+        return cld_fail(err, CLD_E_INTERNAL, "", "the back-end%s leaves no strips",
+                        backend_names[backend]);
+    if ((s = cld_check_values(c, "labels", CLD_I32, 1, m, places, &labels, err)) ||
+        (s = cld_check_output(c, "strips", CLD_F32, m, 2 * cld_div_up(n, t.width), &strips, err)) ||
+        (s = cld_buf_create(c->q, "scratch", cld_gemm_scratch_bytes(c->q, &t.o.g), &t.o.scratch,
+                            err)))
+        goto done;
+    t.o.g.strips = t.strips = &strips->t;
+    t.labels = &labels->t;
+    t.loss = &loss->t;
+    t.hit = &hit->t;
+    if (!(s = cld_check_twice(c, strips_body, &t, err)) &&
+        !(s = cld_check_compare(c, out, z, CLD_BOUND_F32_TENSOR, err)) &&
+        !(s = cld_check_compare(c, loss, losses, CLD_BOUND_F32_TENSOR, err)))
+        s = cld_check_compare(c, hit, hits, CLD_BOUND_F32_TENSOR, err);
+    if (!s)
+        cld_check_end(c);
+done:
+    cld_buf_free(t.o.scratch);
+    return s;
+}
+
+/* Narrow strips alone and behind others, strips that are not full, one column. */
+static enum cld_status check_all_strips(struct cld_check *c, enum cld_gemm_backend backend,
+                                        struct cld_error *err)
+{
+    static const size_t sizes[][3] = {{1, 1, 16}, {65, 200, 33}, {64, 192, 128}, {130, 57, 17},
+                                      {257, 1037, 40}, {70, 448, 64}};
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; cld_check_takes(c, false) && i < sizeof sizes / sizeof *sizes && !s; i++)
+        s = check_strips(c, backend, sizes[i][0], sizes[i][1], sizes[i][2], err);
+    return s;
+}
+
 enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err)
 {
     return check_shapes(c, CLD_GEMM_PORTABLE, n_shapes, err);
@@ -225,5 +324,7 @@ enum cld_status cld_check_gemm_tensor(struct cld_check *c, struct cld_error *err
         s = check_shapes(c, CLD_GEMM_SM80, n_shapes, err);
     if (!s && sm90a)
         s = check_shapes(c, CLD_GEMM_SM90A, n_shapes, err);
+    if (!s && sm90a && c->storage == CLD_BF16)
+        s = check_all_strips(c, CLD_GEMM_SM90A, err);
     return s;
 }

@@ -98,5 +98,6 @@ const struct cld_gemm_ops cld_gemm_clblast = {CLD_GEMM_CLBLAST,
                                               name,
                                               supports,
                                               scratch_bytes,
+                                              NULL,
                                               false,
                                               run};

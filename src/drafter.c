@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "drafter_turned.h"
 #include "op_objective.h"
 #include "ops.h"
 
@@ -169,6 +170,7 @@ static void plan_params(struct cld_drafter *d, struct cld_plan *plan)
         plan_joint(d, &l->kv, l->wk, kv, plan);
         plan_joint(d, &l->gu, l->wg, l->wg->n_rows + l->wu->n_rows, plan);
     }
+    cld_drafter_plan_turned_weights(d, plan);
 }
 
 /* --- tensors ---------------------------------------------------------------------------------- */
@@ -305,13 +307,14 @@ static void plan_soft_targets(struct cld_drafter *d, size_t n_draft, size_t chun
 }
 
 /* A tensor of the loss. With recompute the layers' tensors hold nothing while it is at work, but
- * for their inputs: then it lies in one of those, where it fits. */
+ * for their inputs, and the gradient of the MLP never does: it lies in `place`, where it fits. */
 static void plan_of_loss(const struct cld_drafter *d, struct cld_tensor *t,
                          const struct cld_tensor *place, enum cld_dtype type, size_t n_rows,
                          size_t n_cols, struct cld_plan *plan, const char *name)
 {
     size_t n_bytes = cld_mul3(n_rows, n_cols, cld_dtype_bytes(type));
-    if (d->options.recompute && n_bytes <= cld_tensor_bytes(place)) {
+    bool idle = d->options.recompute || place == &d->d_mlp_turned;
+    if (idle && n_bytes <= cld_tensor_bytes(place)) {
         cld_plan_part(plan, t, place, 0, n_rows, n_cols, "%s", name);
         t->type = type;
     } else {
@@ -333,8 +336,8 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
     cld_plan_tensor(plan, &d->ce, CLD_F32, 1, n_draft, l, "cross-entropy");
     cld_plan_tensor(plan, &d->hit, CLD_I32, 1, n_draft, l, "hits");
     plan_of_loss(d, &d->zs, &layer->q_raw, s, n_draft, c->hidden, plan, "supervised z");
-    plan_of_loss(d, &d->logits, &layer->gate_up, CLD_F32, chunk, c->vocab, plan,
-                 "logits of a chunk");
+    plan_of_loss(d, &d->logits, d->options.recompute ? &layer->gate_up : &d->d_mlp_turned, CLD_F32,
+                 chunk, c->vocab, plan, "logits of a chunk");
     const struct cld_head_loss loss = {
         .gemm = d->gemm, .z = &d->zs, .head = d->head, .logits = &d->logits};
     /* Soft targets write the gradient of the logits plain, and then nothing is turned. */
@@ -343,6 +346,11 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
         cld_plan_tensor(plan, &d->head_turned, CLD_BF16, c->hidden, cld_round_up(c->vocab, 8), l,
                         "head, turned");
         d->head_turned.n_cols = c->vocab;
+        struct cld_head_loss turned = loss;
+        turned.head_turned = &d->head_turned;
+        size_t n_strips = cld_head_loss_strips(d->q, &turned);
+        if (n_strips)
+            cld_plan_tensor(plan, &d->strips, CLD_F32, chunk, n_strips, l, "strips of logits");
     }
     if (!d->options.train)
         return;
@@ -388,9 +396,10 @@ static void plan_tensors(struct cld_drafter *d, struct cld_plan *plan)
     cld_plan_tensor(plan, &d->x_out, s, n_draft, c->hidden, kept, "x out");
     cld_plan_tensor(plan, &d->rstd_out, CLD_F32, 1, n_draft, kept, "final rstd");
     cld_plan_tensor(plan, &d->z, s, n_draft, c->hidden, kept, "z");
-    plan_loss(d, n_draft, plan);
     if (d->options.train)
         plan_gradients(d, n_ctx, n_draft, plan);
+    plan_loss(d, n_draft, plan);
+    cld_drafter_plan_turned_operands(d, n_ctx, n_draft, plan);
     cld_plan_buffer(plan, &d->mask_full.buf, d->attention.mask_bytes, CLD_FOR_ATTENTION,
                     "mask of full layers");
     if (c->sliding_window)
@@ -405,37 +414,58 @@ static const struct cld_attention_mask *layer_mask(const struct cld_drafter *d, 
     return d->config.sliding[i] ? &d->mask_sliding : &d->mask_full;
 }
 
+/* y = norm(x) and, where products want it so, turned: then a forward pass alone needs no other. */
+static void add_norm(struct cld_drafter *d, struct cld_ref x, const struct cld_param *w,
+                     struct cld_ref y, struct cld_ref rstd, struct cld_ref turned)
+{
+    bool plain = d->options.train || !d->turns;
+    cld_add_rmsnorm(&d->forward, x, CLD_ALL(&w->weight), (float)d->config.rms_norm_eps,
+                    plain ? y : CLD_NONE, rstd, d->turns ? cld_turned(turned) : CLD_NONE);
+}
+
+/* c = x w^T (+ residual), the operands as the drafter has them: x_turned may be CLD_NONE. */
+static void add_linear(struct cld_drafter *d, struct cld_ref x, struct cld_ref x_turned,
+                       const struct cld_tensor *w, const struct cld_tensor *w_turned,
+                       struct cld_ref residual, struct cld_ref c)
+{
+    struct cld_graph *g = &d->forward;
+    if (!d->turns)
+        cld_add_gemm(g, CLD_GEMM_NT, x, CLD_ALL(w), CLD_NONE, residual, c);
+    else if (!x_turned.t)
+        cld_add_gemm(g, CLD_GEMM_NN, x, CLD_ALL(w_turned), CLD_NONE, residual, c);
+    else
+        cld_add_gemm(g, CLD_GEMM_TN, cld_turned(x_turned), CLD_ALL(w_turned), CLD_NONE, residual,
+                     c);
+}
+
+static void add_projection(struct cld_drafter *d, struct cld_ref x, struct cld_ref x_turned,
+                           const struct cld_param *w, struct cld_ref residual, struct cld_ref c)
+{
+    add_linear(d, x, x_turned, &w->weight, &w->turned, residual, c);
+}
+
 static void forward_context(struct cld_drafter *d)
 {
     struct cld_graph *g = &d->forward;
-    float eps = (float)d->config.rms_norm_eps;
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->features), CLD_ALL(&d->fc->weight), CLD_NONE, CLD_NONE,
-                 CLD_CTX(&d->fc_out));
-    cld_add_rmsnorm(g, CLD_CTX(&d->fc_out), CLD_ALL(&d->hidden_norm->weight), eps, CLD_CTX(&d->ctx),
-                    CLD_CTX(&d->rstd_ctx));
+    add_projection(d, CLD_CTX(&d->features), CLD_NONE, d->fc, CLD_NONE, CLD_CTX(&d->fc_out));
+    add_norm(d, CLD_CTX(&d->fc_out), d->hidden_norm, CLD_CTX(&d->ctx), CLD_CTX(&d->rstd_ctx),
+             CLD_CTX(&d->ctx_turned));
     cld_add_gather(g, CLD_ALL(d->embed), CLD_DRAFT(&d->draft_ids), CLD_DRAFT(&d->layers[0].x_in));
 }
 
-static void forward_layer(struct cld_drafter *d, size_t i)
+static void forward_attention(struct cld_drafter *d, struct cld_drafter_layer *l, size_t i)
 {
     struct cld_graph *g = &d->forward;
     const struct cld_drafter_config *c = &d->config;
-    struct cld_drafter_layer *l = &d->layers[i];
-    struct cld_tensor *next = i + 1 < c->n_layers ? &d->layers[i + 1].x_in : &d->x_out;
     float eps = (float)c->rms_norm_eps;
-    l->fwd_first = g->n;
-    cld_add_rmsnorm(g, CLD_DRAFT(&l->x_in), CLD_ALL(&l->ln1->weight), eps, CLD_DRAFT(&l->y1),
-                    CLD_DRAFT(&l->rstd1));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wq->weight), CLD_NONE, CLD_NONE,
-                 CLD_DRAFT(&l->q_raw));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wk->weight), CLD_NONE, CLD_NONE,
-                 CLD_BEHIND(&l->k_raw));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wv->weight), CLD_NONE, CLD_NONE,
-                 cld_kept(CLD_BEHIND(&l->v)));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->ctx), CLD_ALL(&l->wk->weight), CLD_NONE, CLD_NONE,
-                 CLD_CTX(&l->k_raw));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->ctx), CLD_ALL(&l->wv->weight), CLD_NONE, CLD_NONE,
-                 cld_kept(CLD_CTX(&l->v)));
+    struct cld_ref y = CLD_DRAFT(&l->y1), y_turned = CLD_DRAFT(&d->y_turned);
+    struct cld_ref ctx = CLD_CTX(&d->ctx), ctx_turned = CLD_CTX(&d->ctx_turned);
+    add_norm(d, CLD_DRAFT(&l->x_in), l->ln1, y, CLD_DRAFT(&l->rstd1), y_turned);
+    add_projection(d, y, y_turned, l->wq, CLD_NONE, CLD_DRAFT(&l->q_raw));
+    add_projection(d, y, y_turned, l->wk, CLD_NONE, CLD_BEHIND(&l->k_raw));
+    add_projection(d, y, y_turned, l->wv, CLD_NONE, cld_kept(CLD_BEHIND(&l->v)));
+    add_projection(d, ctx, ctx_turned, l->wk, CLD_NONE, CLD_CTX(&l->k_raw));
+    add_projection(d, ctx, ctx_turned, l->wv, CLD_NONE, cld_kept(CLD_CTX(&l->v)));
     cld_add_qknorm_rope(g, CLD_DRAFT(&l->q_raw), CLD_ALL(&l->qn->weight), eps, c->head_dim,
                         CLD_BEHIND(&d->positions), CLD_ALL(&d->rope), CLD_DRAFT(&l->q),
                         CLD_DRAFT(&l->rstd_q));
@@ -444,15 +474,26 @@ static void forward_layer(struct cld_drafter *d, size_t i)
                         CLD_KEYS(&l->rstd_k));
     cld_add_attention(g, &d->attention, layer_mask(d, i), CLD_DRAFT(&l->q), CLD_SEEN(&l->k),
                       CLD_SEEN(&l->v), CLD_DRAFT(&l->o), CLD_ALL(&l->lse));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->o), CLD_ALL(&l->wo->weight), CLD_NONE,
-                 CLD_DRAFT(&l->x_in), CLD_DRAFT(&l->x_mid));
-    cld_add_rmsnorm(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight), eps, CLD_DRAFT(&l->y2),
-                    CLD_DRAFT(&l->rstd2));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y2), CLD_ALL(&l->gu.weight), CLD_NONE, CLD_NONE,
-                 CLD_DRAFT(&l->gate_up));
-    cld_add_swiglu(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&l->act));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->act), CLD_ALL(&l->wd->weight), CLD_NONE,
-                 CLD_DRAFT(&l->x_mid), CLD_DRAFT(next));
+    add_projection(d, CLD_DRAFT(&l->o), CLD_NONE, l->wo, CLD_DRAFT(&l->x_in),
+                   CLD_DRAFT(&l->x_mid));
+}
+
+static void forward_layer(struct cld_drafter *d, size_t i)
+{
+    struct cld_graph *g = &d->forward;
+    struct cld_drafter_layer *l = &d->layers[i];
+    struct cld_tensor *next = i + 1 < d->config.n_layers ? &d->layers[i + 1].x_in : &d->x_out;
+    struct cld_ref y_turned = CLD_DRAFT(&d->y_turned), act_turned = CLD_DRAFT(&d->act_turned);
+    struct cld_ref act = d->turns && !d->options.train ? CLD_NONE : CLD_DRAFT(&l->act);
+    l->fwd_first = g->n;
+    forward_attention(d, l, i);
+    add_norm(d, CLD_DRAFT(&l->x_mid), l->ln2, CLD_DRAFT(&l->y2), CLD_DRAFT(&l->rstd2), y_turned);
+    add_linear(d, CLD_DRAFT(&l->y2), y_turned, &l->gu.weight, &l->gu.turned, CLD_NONE,
+               CLD_DRAFT(&l->gate_up));
+    cld_add_swiglu(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), act,
+                   d->turns ? cld_turned(act_turned) : CLD_NONE);
+    add_projection(d, CLD_DRAFT(&l->act), act_turned, l->wd, CLD_DRAFT(&l->x_mid),
+                   CLD_DRAFT(next));
     l->fwd_n = g->n - l->fwd_first;
 }
 
@@ -462,7 +503,8 @@ static void write_forward(struct cld_drafter *d)
     for (size_t i = 0; i < d->config.n_layers; i++)
         forward_layer(d, i);
     cld_add_rmsnorm(&d->forward, CLD_DRAFT(&d->x_out), CLD_ALL(&d->norm->weight),
-                    (float)d->config.rms_norm_eps, CLD_DRAFT(&d->z), CLD_DRAFT(&d->rstd_out));
+                    (float)d->config.rms_norm_eps, CLD_DRAFT(&d->z), CLD_DRAFT(&d->rstd_out),
+                    CLD_NONE);
 }
 
 /* dW += dy^T x and, where `dx` is wanted, dx (+)= dy W. `first`: of this matrix in the list. */
@@ -573,6 +615,7 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
         return s;
     list_params(d);
     place_params(d);
+    d->turns = cld_drafter_would_turn(d);
     d->shard_n =
         cld_drafter_shard(d, options->shard, cld_max(1, options->n_shards), &d->shard_first);
     if (!d->shard_n)

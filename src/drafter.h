@@ -19,6 +19,7 @@
 #include "batch.h"
 #include "graph.h"
 #include "model_config.h"
+#include "ops.h"
 #include "plan.h"
 
 #define CLD_MAX_DRAFT_LAYERS 64
@@ -47,6 +48,7 @@ struct cld_param {
     bool joined; /* it lies right behind the one before it, see struct cld_joint */
     size_t at;   /* element offset in the arenas */
     struct cld_tensor weight, grad;
+    struct cld_tensor turned; /* [n_cols, n_rows], see drafter_turned.c; of a vector: nothing */
 };
 
 /* What a micro-batch may hold at most, and how the drafter works. */
@@ -72,6 +74,9 @@ struct cld_drafter_options {
     bool train;     /* gradients and optimizer state exist */
     bool ema;       /* and a moving mean of the weights */
     bool recompute; /* keep only the inputs of layers; run them again in the backward pass */
+    /* Keep matrices turned as well (see drafter_turned.c) even where products gain nothing by it;
+     * for tests. */
+    bool turned;
     /* With several drafters each keeps the optimizer state of one part of the parameters, and
      * updates that one: the shard-th of n_shards; 0 of 0 or of 1 is the whole. */
     size_t shard, n_shards;
@@ -82,6 +87,7 @@ struct cld_drafter_options {
 
 struct cld_joint {
     struct cld_tensor weight, grad;
+    struct cld_tensor turned; /* see drafter_turned.c */
 };
 
 /* Tensors of one layer. Norm statistics are kept; see drafter.c for which may be recomputed. */
@@ -106,6 +112,11 @@ struct cld_drafter {
     size_t n_params, n_elems, n_decay; /* arena elements; of matrices */
     struct cld_tensor weights, grads;  /* arenas [1, n_elems] */
     bool grads_are_old;                /* those of matrices, see cld_drafter_forget_grads */
+    /* Where products are faster so: matrices turned, each at its place in [1, n_decay], unless they
+     * changed since; and results of forward operations on their way to the product that takes them
+     * turned. See drafter_turned.c. */
+    bool turns, turned_are_old;
+    struct cld_tensor weights_turned, operand, y_turned, act_turned, ctx_turned;
     size_t shard_first, shard_n;    /* elements whose optimizer state is here: [first, first + n) */
     struct cld_tensor master, m, v; /* [1, shard_n]; F32 runs: master is that part of weights */
     struct cld_tensor ema;          /* [1, shard_n] F32, with options.ema: moving mean of master */
@@ -123,6 +134,7 @@ struct cld_drafter {
     struct cld_tensor d_qkv, d_q, d_k, d_v, d_kv;
     /* loss: supervised rows only */
     struct cld_tensor sup_rows, place, labels, weights_row, ce, hit, zs, dzs, logits, d_logits;
+    struct cld_tensor strips; /* of a chunk's logits, where their product leaves them */
     /* other objectives: the target's last state [C, H], of the rows at work and normalised, the
      * target's logits, and what is known of both logits */
     struct cld_tensor before, state, state_rows, state_normed, target_logits, soft_sums;
@@ -212,6 +224,17 @@ enum cld_status cld_drafter_begin_ema(struct cld_drafter *d, struct cld_error *e
 /* Between steps: puts the mean (its own shard) in the place of the weights, and brings those back,
  * the same bits. Drafters with shards exchange weights after either. Enqueued. */
 enum cld_status cld_drafter_show_ema(struct cld_drafter *d, bool show, struct cld_error *err);
+/* Weights were changed otherwise than by cld_drafter_update: the next forward pass turns them. */
+static inline void cld_drafter_weights_changed(struct cld_drafter *d)
+{
+    d->turned_are_old = true;
+}
+/* AdamW on the first n elements from `first` on, in the shard, by `rule`, of which learning rate,
+ * betas, epsilon, weight_decay, grad_scale and step count; grad [1, n] is their gradient. Enqueued.
+ */
+enum cld_status cld_drafter_update(struct cld_drafter *d, const struct cld_adamw *rule,
+                                   const struct cld_tensor *grad, size_t first, size_t n,
+                                   struct cld_error *err);
 /* The stored weight follows the master, where they are two and whole. */
 enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
                                   struct cld_error *err);

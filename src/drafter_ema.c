@@ -11,6 +11,7 @@ enum cld_status cld_drafter_show_ema(struct cld_drafter *d, bool show, struct cl
 {
     enum cld_status s = CLD_OK;
     struct cld_tensor own = cld_tensor_cols(&d->weights, d->shard_first, d->shard_n);
+    cld_drafter_weights_changed(d);
     if (d->options.storage != CLD_F32)
         return cld_add_tensors(d->q, show ? &d->ema : &d->master, NULL, &own, err);
     /* The weights are the masters: they wait where gradients are between steps not needed. */

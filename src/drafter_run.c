@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "drafter_turned.h"
 #include "op_objective.h"
 #include "ops.h"
 #include "random.h"
@@ -40,6 +41,7 @@ const struct cld_tensor *cld_drafter_master(const struct cld_drafter *d)
 enum cld_status cld_drafter_adopt(struct cld_drafter *d, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
+    cld_drafter_weights_changed(d);
     if (!cld_drafter_is_sharded(d))
         return CLD_OK;
     struct cld_tensor own = cld_tensor_cols(&d->grads, d->shard_first, d->shard_n);
@@ -72,6 +74,7 @@ enum cld_status cld_drafter_finish_grads(struct cld_drafter *d, struct cld_error
 enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
                                   struct cld_error *err)
 {
+    cld_drafter_weights_changed(d);
     if (d->options.storage == CLD_F32 || !d->options.train || cld_drafter_is_sharded(d))
         return CLD_OK;
     struct cld_tensor master = cld_param_part(&d->master, p);
@@ -184,7 +187,8 @@ enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batc
         return s;
     struct cld_graph_run run = run_of(d);
     expect_tiles(d, false);
-    return cld_graph_run(&d->forward, 0, d->forward.n, &run, err);
+    s = cld_drafter_turn_weights(d, err);
+    return s ? s : cld_graph_run(&d->forward, 0, d->forward.n, &run, err);
 }
 
 /* Once: the head is frozen. */
@@ -266,6 +270,7 @@ enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *
                                  .head = d->head,
                                  .head_turned = cld_drafter_head_turned(d),
                                  .logits = &d->logits,
+                                 .strips = d->strips.n_rows ? &d->strips : NULL,
                                  .labels = &d->labels,
                                  .weights = &d->weights_row,
                                  .loss = &d->ce,

@@ -50,6 +50,11 @@ static size_t choose_columns(size_t n)
     return narrow < wide ? 128 : 192;
 }
 
+static size_t strip_columns(const struct cld_gemm *g)
+{
+    return choose_columns(cld_gemm_size(g).n);
+}
+
 static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct cld_buf *scratch,
                            struct cld_error *err)
 {
@@ -65,7 +70,8 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     size_t n_stages = local_bytes / ((tile_rows + columns) * slice_steps * 2) - 1;
     size_t n_tiles = cld_mul(cld_div_up(size.m, tile_rows), cld_div_up(size.n, columns));
     cld_gemm_tensor_out_options(g, out, sizeof out);
-    snprintf(options, sizeof options, "-DBN=%zu -DSTAGES=%zu %s", columns, n_stages, out);
+    snprintf(options, sizeof options, "-DBN=%zu -DSTAGES=%zu %s%s", columns, n_stages, out,
+             g->strips ? " -DSTRIPS=1" : "");
     struct cld_kernel_spec spec = {"gemm_sm90a.cl", "gemm_sm90a", options, group};
     if ((s = cld_kernel_get_ptx(q, &spec, &hopper, &product, err)) ||
         (s = cld_gemm_copy_operands(q, g, &o, scratch, err)))
@@ -73,11 +79,13 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     return CLD_LAUNCH(q, product, cld_min(n_tiles, n_resident(q)), err, CLD_U64(size.m),
                       CLD_U64(size.n), CLD_U64(size.k), CLD_BUF(scratch),
                       CLD_GEMM_OPERAND_ARGS(&o.a), CLD_GEMM_OPERAND_ARGS(&o.b),
-                      CLD_GEMM_OUT_ARGS(g));
+                      CLD_GEMM_OUT_ARGS(g), CLD_BUF(g->strips ? g->strips->buf : NULL),
+                      CLD_U64(g->strips ? g->strips->offset : 0),
+                      CLD_U64(g->strips ? g->strips->ld : 0));
 }
 
 const struct cld_gemm_ops cld_gemm_sm90a = {
     CLD_GEMM_SM90A, "NVIDIA tensor cores with wgmma, and bf16 operands or leave to round them",
     name,           supports,
-    scratch_bytes,  true,
+    scratch_bytes,  strip_columns, true,
     run};

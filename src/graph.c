@@ -34,7 +34,8 @@ static void append(struct cld_graph *g, struct cld_op op)
         g->ops = grown;
         g->cap = cap;
     }
-    op.name = op.out[0].t->name;
+    for (int i = 0; i < 3 && !op.name; i++)
+        op.name = op.out[i].t ? op.out[i].t->name : NULL;
     op.same_a = g->n && shares_a(&g->ops[g->n - 1], &op);
     g->ops[g->n++] = op;
 }
@@ -55,9 +56,10 @@ void cld_add_copy(struct cld_graph *g, struct cld_ref x, struct cld_ref y)
 }
 
 void cld_add_rmsnorm(struct cld_graph *g, struct cld_ref x, struct cld_ref w, float eps,
-                     struct cld_ref y, struct cld_ref rstd)
+                     struct cld_ref y, struct cld_ref rstd, struct cld_ref turned)
 {
-    append(g, (struct cld_op){.kind = CLD_OP_RMSNORM, .in = {x, w}, .out = {y, rstd}, .eps = eps});
+    append(g, (struct cld_op){
+                  .kind = CLD_OP_RMSNORM, .in = {x, w}, .out = {y, rstd, turned}, .eps = eps});
 }
 
 void cld_add_rmsnorm_back(struct cld_graph *g, struct cld_ref x, struct cld_ref w,
@@ -108,15 +110,10 @@ void cld_add_gemm_gradient(struct cld_graph *g, struct cld_ref dy, struct cld_re
                               .first_writes = first});
 }
 
-void cld_add_swiglu(struct cld_graph *g, struct cld_ref gate, struct cld_ref up, struct cld_ref y)
+void cld_add_swiglu(struct cld_graph *g, struct cld_ref gate, struct cld_ref up, struct cld_ref y,
+                    struct cld_ref turned)
 {
-    append(g, (struct cld_op){.kind = CLD_OP_SWIGLU, .in = {gate, up}, .out = {y}});
-}
-
-void cld_add_swiglu_turned(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
-                           struct cld_ref y)
-{
-    append(g, (struct cld_op){.kind = CLD_OP_SWIGLU_TURNED, .in = {gate, up}, .out = {y}});
+    append(g, (struct cld_op){.kind = CLD_OP_SWIGLU, .in = {gate, up}, .out = {y, turned}});
 }
 
 void cld_add_swiglu_back(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
@@ -254,7 +251,10 @@ static enum cld_status run_op(const struct cld_op *op, bool same_a, const struct
     case CLD_OP_SCATTER: return cld_scatter_rows(q, o.in[0], o.in[1], o.out[0], err);
     case CLD_OP_COPY: return cld_add_tensors(q, o.in[0], NULL, o.out[0], err);
     case CLD_OP_RMSNORM:
-        return cld_rmsnorm_forward(q, o.in[0], o.in[1], op->eps, o.out[0], o.out[1], err);
+        return o.out[2] ? cld_rmsnorm_forward_turned(q, o.in[0], o.in[1], op->eps, o.out[0],
+                                                     o.out[2], o.out[1], err)
+                        : cld_rmsnorm_forward(q, o.in[0], o.in[1], op->eps, o.out[0], o.out[1],
+                                              err);
     case CLD_OP_RMSNORM_BACK:
         return cld_rmsnorm_backward(q, o.in[0], o.in[1], o.in[2], o.in[3], o.in[4], o.out[0],
                                     o.out[1], run->scratch, err);
@@ -265,9 +265,10 @@ static enum cld_status run_op(const struct cld_op *op, bool same_a, const struct
         return cld_qknorm_rope_backward(q, o.in[0], o.in[1], op->head_dim, o.in[2], o.in[3],
                                         o.in[4], o.in[5], o.out[0], o.out[1], run->scratch, err);
     case CLD_OP_GEMM: return run_gemm(op, &o, same_a, run, err);
-    case CLD_OP_SWIGLU: return cld_swiglu_forward(q, o.in[0], o.in[1], o.out[0], err);
-    case CLD_OP_SWIGLU_TURNED:
-        return cld_swiglu_forward_turned(q, o.in[0], o.in[1], o.out[0], err);
+    case CLD_OP_SWIGLU:
+        return o.out[1]
+                   ? cld_swiglu_forward_turned(q, o.in[0], o.in[1], o.out[0], o.out[1], err)
+                   : cld_swiglu_forward(q, o.in[0], o.in[1], o.out[0], err);
     case CLD_OP_SWIGLU_BACK:
         return o.out[2] ? cld_swiglu_backward_turned(q, o.in[0], o.in[1], o.in[2], o.out[0],
                                                      o.out[1], o.out[2], err)

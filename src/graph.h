@@ -60,13 +60,12 @@ enum cld_op_kind {
     CLD_OP_GATHER,           /* in: x, index; out: y */
     CLD_OP_SCATTER,          /* in: x, index; out: y */
     CLD_OP_COPY,             /* in: x; out: y (storage may differ) */
-    CLD_OP_RMSNORM,          /* in: x, w; out: y, rstd */
+    CLD_OP_RMSNORM,          /* in: x, w; out: y, rstd, y turned */
     CLD_OP_RMSNORM_BACK,     /* in: x, w, rstd, dy, residual; out: dx, dw */
     CLD_OP_QKNORM_ROPE,      /* in: x, w, positions, table; out: y, rstd */
     CLD_OP_QKNORM_ROPE_BACK, /* in: x, w, positions, table, rstd, dy; out: dx, dw */
     CLD_OP_GEMM,             /* in: a, b, bias, residual; out: c */
-    CLD_OP_SWIGLU,           /* in: gate, up; out: y */
-    CLD_OP_SWIGLU_TURNED,    /* in: gate, up; out: y turned */
+    CLD_OP_SWIGLU,           /* in: gate, up; out: y, y turned */
     CLD_OP_SWIGLU_BACK,      /* in: gate, up, dy; out: d_gate, d_up, both turned or none */
     CLD_OP_ATTENTION,        /* in: q, k, v; out: o, lse */
     CLD_OP_ATTENTION_BACK    /* in: q, k, v, o, lse, d_o; out: d_q, d_k, d_v */
@@ -97,8 +96,9 @@ void cld_graph_free(struct cld_graph *g); /* host memory only */
 void cld_add_gather(struct cld_graph *g, struct cld_ref x, struct cld_ref index, struct cld_ref y);
 void cld_add_scatter(struct cld_graph *g, struct cld_ref x, struct cld_ref index, struct cld_ref y);
 void cld_add_copy(struct cld_graph *g, struct cld_ref x, struct cld_ref y);
+/* Of norms and SwiGLU y or `turned`, the same turned, may be CLD_NONE, not both. */
 void cld_add_rmsnorm(struct cld_graph *g, struct cld_ref x, struct cld_ref w, float eps,
-                     struct cld_ref y, struct cld_ref rstd);
+                     struct cld_ref y, struct cld_ref rstd, struct cld_ref turned);
 void cld_add_rmsnorm_back(struct cld_graph *g, struct cld_ref x, struct cld_ref w,
                           struct cld_ref rstd, struct cld_ref dy, struct cld_ref residual,
                           struct cld_ref dx, struct cld_ref dw);
@@ -116,9 +116,8 @@ void cld_add_gemm(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a
  * to dW, so the first pass of a step overwrites what is there. */
 void cld_add_gemm_gradient(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,
                            struct cld_ref dw, bool first);
-void cld_add_swiglu(struct cld_graph *g, struct cld_ref gate, struct cld_ref up, struct cld_ref y);
-void cld_add_swiglu_turned(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
-                           struct cld_ref y);
+void cld_add_swiglu(struct cld_graph *g, struct cld_ref gate, struct cld_ref up, struct cld_ref y,
+                    struct cld_ref turned);
 /* turned: d_gate and d_up once more, turned, one behind the other; or CLD_NONE. */
 void cld_add_swiglu_back(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
                          struct cld_ref dy, struct cld_ref d_gate, struct cld_ref d_up,

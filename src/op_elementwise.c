@@ -64,12 +64,14 @@ static size_t n_turned_blocks(const struct cld_tensor *t)
 
 enum cld_status cld_swiglu_forward_turned(struct cld_queue *q, const struct cld_tensor *gate,
                                           const struct cld_tensor *up, const struct cld_tensor *y,
-                                          struct cld_error *err)
+                                          const struct cld_tensor *turned, struct cld_error *err)
 {
     const struct cld_operand o[] = {{gate, CLD_BY_ROWS, NULL, CLD_BF16},
                                     {up, CLD_BY_ROWS, NULL, CLD_BF16},
-                                    {y, CLD_BY_ROWS, NULL, CLD_BF16}};
-    bool fit = cld_same_shape(gate, up) && y->n_rows == gate->n_cols && y->n_cols == gate->n_rows &&
+                                    {turned, CLD_BY_ROWS, NULL, CLD_BF16},
+                                    {y ? y : gate, CLD_BY_ROWS, NULL, CLD_BF16}};
+    bool fit = cld_same_shape(gate, up) && (!y || cld_same_shape(gate, y)) &&
+               turned->n_rows == gate->n_cols && turned->n_cols == gate->n_rows &&
                gate->n_cols % 8 == 0 && in_units(o, COUNT(o));
     enum cld_status s = cld_operands_check("swiglu, turned", o, COUNT(o), fit, err);
     if (s)
@@ -77,7 +79,8 @@ enum cld_status cld_swiglu_forward_turned(struct cld_queue *q, const struct cld_
     struct cld_kernel_spec spec = {"swiglu_turned.cl", "swiglu_turned_forward", "",
                                    cld_turned_group};
     return CLD_RUN(q, &spec, n_turned_blocks(gate), err, CLD_MATRIX(gate), CLD_MATRIX(up),
-                   CLD_MATRIX(y), CLD_U64(gate->n_rows), CLD_U64(gate->n_cols));
+                   CLD_MATRIX(y), CLD_MATRIX(turned), CLD_U64(gate->n_rows),
+                   CLD_U64(gate->n_cols));
 }
 
 enum cld_status cld_swiglu_backward_turned(struct cld_queue *q, const struct cld_tensor *gate,

@@ -59,6 +59,12 @@ bool cld_gemm_turns_a(const struct cld_queue *q, const struct cld_gemm *g)
     return ops && ops->turns && g->kind != CLD_GEMM_TN;
 }
 
+size_t cld_gemm_strip_columns(const struct cld_queue *q, const struct cld_gemm *g)
+{
+    const struct cld_gemm_ops *ops = choose(q, g->backend, g);
+    return ops && ops->strip_columns ? ops->strip_columns(g) : 0;
+}
+
 const char *cld_gemm_backend_name(const struct cld_queue *q, enum cld_gemm_backend b)
 {
     const struct cld_gemm_ops *ops = choose(q, b, NULL);
@@ -132,6 +138,12 @@ enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct c
                         needs(g->backend));
     if (!m || !n)
         return CLD_OK;
+    if (g->strips) {
+        size_t width = ops->strip_columns ? ops->strip_columns(g) : 0;
+        if (!width || !k || !has_shape(g->strips, m, cld_mul(2, cld_div_up(n, width))) ||
+            g->strips->type != CLD_F32 || !is_placed(g->strips))
+            return fail(q, g, "it does not tell maxima of strips, or they do not fit", err);
+    }
     size_t need = ops->scratch_bytes(q, g), have = scratch ? cld_buf_bytes(scratch) : 0;
     if (need > have) {
         char why[96];

@@ -34,6 +34,9 @@ struct cld_gemm {
     const struct cld_tensor *a, *b, *c;
     const struct cld_tensor *bias;     /* [1, n] or NULL */
     const struct cld_tensor *residual; /* R [m, n], may be C itself (accumulate); NULL: none */
+    /* F32 [m, 2 * strips of cld_gemm_strip_columns] or NULL: gets, for each row of C and each strip
+     * of its columns, the maximum and the sum of exp(c - maximum). */
+    const struct cld_tensor *strips;
     bool bf16_products;                /* F32 operands may be rounded to bf16 (sums stay float) */
     /* The last product with this scratch had the same A, kind (NT and NN count as one) and
      * back-end, and nothing changed either since: what was made of A there is used again. */
@@ -58,6 +61,10 @@ bool cld_gemm_turns_b(const struct cld_queue *q, const struct cld_gemm *g);
 /* Whether it would turn A, unless that is of TN: then whoever makes A may make it turned and ask
  * for TN in place of NN. */
 bool cld_gemm_turns_a(const struct cld_queue *q, const struct cld_gemm *g);
+
+/* Columns of a strip, where this product can tell the maximum and the sum of exponentials of each
+ * (see struct cld_gemm); 0: it cannot. */
+size_t cld_gemm_strip_columns(const struct cld_queue *q, const struct cld_gemm *g);
 
 /* y = x turned. x [r, c] F32 or BF16; y [c, r] BF16 from a multiple of 8 elements on, its ld a
  * multiple of 8; up to round_up(r, 8) elements of a row are written, zeros behind r. Any device

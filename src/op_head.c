@@ -40,6 +40,18 @@ bool cld_head_loss_turns(const struct cld_queue *q, const struct cld_head_loss *
     return cld_gemm_turns_b(q, &g);
 }
 
+static size_t strip_columns(const struct cld_queue *q, const struct cld_head_loss *l)
+{
+    struct cld_gemm g = logits_product(l, l->z, l->logits);
+    return cld_gemm_strip_columns(q, &g);
+}
+
+size_t cld_head_loss_strips(const struct cld_queue *q, const struct cld_head_loss *l)
+{
+    size_t width = strip_columns(q, l);
+    return width ? cld_mul(2, cld_div_up(l->logits->n_cols, width)) : 0;
+}
+
 size_t cld_head_loss_scratch_bytes(const struct cld_queue *q, const struct cld_head_loss *l)
 {
     struct cld_tensor z = cld_tensor_rows(l->z, 0, l->logits->n_rows);
@@ -67,9 +79,16 @@ static enum cld_status run_chunk(struct cld_queue *q, const struct cld_head_loss
     struct cld_tensor d_logits = turned  ? cld_tensor_cols(l->d_logits, 0, n)
                                  : l->dz ? cld_tensor_rows(l->d_logits, 0, n)
                                          : logits;
-    if ((s = cld_head_logits(q, l, &z, &logits, scratch, err)) ||
-        (s = cld_cross_entropy(q, &logits, &labels, &weights, &loss, &hit,
-                               l->dz && !turned ? &d_logits : NULL, err)) ||
+    struct cld_tensor strips = l->strips ? cld_tensor_rows(l->strips, 0, n) : logits;
+    struct cld_gemm product = logits_product(l, &z, &logits);
+    /* A gradient as it lies comes with the loss, which then is not made of strips. */
+    bool in_strips = l->strips && (turned || !l->dz);
+    product.strips = in_strips ? &strips : NULL;
+    if ((s = cld_gemm(q, &product, scratch, err)) ||
+        (s = in_strips ? cld_cross_entropy_strips(q, &logits, &strips, strip_columns(q, l), &labels,
+                                                  &loss, &hit, err)
+                       : cld_cross_entropy(q, &logits, &labels, &weights, &loss, &hit,
+                                           l->dz && !turned ? &d_logits : NULL, err)) ||
         (turned && (s = cld_cross_entropy_turned(q, &logits, &labels, &weights, &loss, &d_logits,
                                                  err))) ||
         !l->dz)

@@ -14,6 +14,8 @@ struct cld_head_loss {
      */
     const struct cld_tensor *head_turned;
     const struct cld_tensor *logits; /* [chunk, V] F32, working memory */
+    /* Working memory F32 [chunk, cld_head_loss_strips], where those are more than 0; else NULL. */
+    const struct cld_tensor *strips;
     /* [chunk, V], may be logits; with head_turned [V, chunk] BF16, its ld a multiple of 8. NULL: no
      * gradient. */
     const struct cld_tensor *d_logits;
@@ -30,6 +32,9 @@ enum cld_status cld_head_logits(struct cld_queue *q, const struct cld_head_loss 
 /* Whether this device multiplies faster by a turned head. Only shapes and types are looked at. */
 bool cld_head_loss_turns(const struct cld_queue *q, const struct cld_head_loss *l);
 
+/* Columns of `strips`: the product of the logits then does the work of reading them for the loss.
+ * Only shapes and types are looked at, and head_turned. */
+size_t cld_head_loss_strips(const struct cld_queue *q, const struct cld_head_loss *l);
 /* Bytes of scratch for any number of rows; only shapes and types are looked at. */
 size_t cld_head_loss_scratch_bytes(const struct cld_queue *q, const struct cld_head_loss *l);
 

@@ -33,6 +33,34 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
         CLD_VECTOR(loss), CLD_VECTOR(hit), CLD_U64(n), CLD_U64(logits->n_cols));
 }
 
+enum cld_status cld_cross_entropy_strips(struct cld_queue *q, const struct cld_tensor *logits,
+                                         const struct cld_tensor *strips, size_t strip_columns,
+                                         const struct cld_tensor *labels,
+                                         const struct cld_tensor *loss,
+                                         const struct cld_tensor *hit, struct cld_error *err)
+{
+    char options[cld_options_bytes];
+    const struct cld_operand o[] = {{logits, CLD_BY_ELEMENT, NULL, CLD_F32},
+                                    {strips, CLD_BY_ELEMENT, NULL, CLD_F32},
+                                    {labels, CLD_BY_ELEMENT, NULL, CLD_I32},
+                                    {loss, CLD_BY_ELEMENT, NULL, CLD_F32},
+                                    {hit, CLD_BY_ELEMENT, NULL, CLD_I32}};
+    size_t n = logits->n_rows, v = logits->n_cols;
+    bool fit = v > 0 && v < INT32_MAX && strip_columns > 0 && strips->n_rows == n &&
+               strips->n_cols == cld_mul(2, cld_div_up(v, strip_columns)) &&
+               cld_is_vector(labels, n) && cld_is_vector(loss, n) && cld_is_vector(hit, n);
+    enum cld_status s = cld_operands_check("cross-entropy of strips", o, COUNT(o), fit, err);
+    if (s)
+        return s;
+    size_t local = cld_row_local(q, SIZE_MAX, 256);
+    cld_row_options(q, o, COUNT(o), local, "", options);
+    struct cld_kernel_spec spec = {"cross_entropy_strips.cl", "cross_entropy_strips", options,
+                                   local};
+    return CLD_RUN(q, &spec, n, err, CLD_MATRIX(logits), CLD_MATRIX(strips), CLD_VECTOR(labels),
+                   CLD_VECTOR(loss), CLD_VECTOR(hit), CLD_U64(n), CLD_U64(v),
+                   CLD_U64(strips->n_cols / 2), CLD_U64(strip_columns));
+}
+
 enum cld_status cld_cross_entropy_turned(struct cld_queue *q, const struct cld_tensor *logits,
                                          const struct cld_tensor *labels,
                                          const struct cld_tensor *weights,

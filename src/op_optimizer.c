@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "op_rows.h"
+#include "turned.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -56,6 +57,14 @@ static bool same_place(const struct cld_tensor *a, const struct cld_tensor *b)
     return a->buf == b->buf && a->offset == b->offset && a->type == b->type;
 }
 
+/* ADAMW_PARAMETERS of cl/adamw.clh. */
+#define ADAMW_ARGS(a)                                                                              \
+    CLD_FLOAT((a)->grad_scale), CLD_FLOAT(1 - (double)(a)->beta1), CLD_FLOAT((a)->beta2),          \
+        CLD_FLOAT(1 - (double)(a)->beta2),                                                         \
+        CLD_FLOAT(1 - (double)(a)->learning_rate * (a)->weight_decay),                             \
+        CLD_FLOAT((a)->learning_rate / (1 - pow((a)->beta1, (double)(a)->step))),                  \
+        CLD_FLOAT(1 / sqrt(1 - pow((a)->beta2, (double)(a)->step))), CLD_FLOAT((a)->epsilon)
+
 enum cld_status cld_adamw_step(struct cld_queue *q, const struct cld_adamw *a,
                                struct cld_error *err)
 {
@@ -72,17 +81,36 @@ enum cld_status cld_adamw_step(struct cld_queue *q, const struct cld_adamw *a,
     enum cld_status s = cld_operands_check("adamw", o, COUNT(o), fit, err);
     if (s)
         return s;
-    double beta1 = a->beta1, beta2 = a->beta2, rate = a->learning_rate;
     struct cld_elements e = cld_elements(q, o, COUNT(o));
     cld_row_options(q, o, COUNT(o), e.local, same_place(a->weight, a->master) ? "-DSEPARATE=0" : "",
                     options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"adamw.cl", "adamw", options, e.local}),
                    e.n_pieces, err, CLD_VECTOR(a->grad), CLD_VECTOR(a->m), CLD_VECTOR(a->v),
                    CLD_VECTOR(a->master), CLD_VECTOR(a->weight), CLD_U64(n), CLD_U64(a->n_decay),
-                   CLD_FLOAT(a->grad_scale), CLD_FLOAT(1 - beta1), CLD_FLOAT(beta2),
-                   CLD_FLOAT(1 - beta2), CLD_FLOAT(1 - rate * a->weight_decay),
-                   CLD_FLOAT(rate / (1 - pow(beta1, (double)a->step))),
-                   CLD_FLOAT(1 / sqrt(1 - pow(beta2, (double)a->step))), CLD_FLOAT(a->epsilon));
+                   ADAMW_ARGS(a));
+}
+
+enum cld_status cld_adamw_step_turned(struct cld_queue *q, const struct cld_adamw *a,
+                                      const struct cld_tensor *turned, struct cld_error *err)
+{
+    const struct cld_operand o[] = {
+        {a->grad, CLD_FLAT, NULL, CLD_F32},    {a->m, CLD_FLAT, NULL, CLD_F32},
+        {a->v, CLD_FLAT, NULL, CLD_F32},       {a->master, CLD_FLAT, NULL, CLD_F32},
+        {a->weight, CLD_FLAT, NULL, CLD_BF16}, {turned, CLD_BY_ROWS, NULL, CLD_BF16}};
+    size_t n_rows = turned->n_cols, n_cols = turned->n_rows, n = cld_mul(n_rows, n_cols);
+    bool fit = a->step > 0 && a->n_decay == n && n_rows % 8 == 0 && n_cols % 8 == 0 &&
+               turned->ld % 8 == 0;
+    for (size_t i = 0; i < COUNT(o); i++)
+        fit = fit && o[i].t->offset % 8 == 0 && (o[i].t == turned || cld_is_vector(o[i].t, n));
+    enum cld_status s = cld_operands_check("adamw, turned", o, COUNT(o), fit, err);
+    if (s)
+        return s;
+    struct cld_kernel_spec spec = {"adamw_turned.cl", "adamw_turned", "", cld_turned_group};
+    size_t n_blocks =
+        cld_mul(cld_div_up(n_rows, cld_turned_rows), cld_div_up(n_cols, cld_turned_columns));
+    return CLD_RUN(q, &spec, n_blocks, err, CLD_VECTOR(a->grad), CLD_VECTOR(a->m), CLD_VECTOR(a->v),
+                   CLD_VECTOR(a->master), CLD_VECTOR(a->weight), CLD_MATRIX(turned),
+                   CLD_U64(n_rows), CLD_U64(n_cols), ADAMW_ARGS(a));
 }
 
 enum cld_status cld_ema_step(struct cld_queue *q, const struct cld_tensor *mean,

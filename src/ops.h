@@ -19,6 +19,14 @@ enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor
                                     const struct cld_tensor *y, const struct cld_tensor *rstd,
                                     struct cld_error *err);
 
+/* The same of BF16 tensors with begins, ld and columns in multiples of 8: turned [c, n], as
+ * cld_gemm_turn makes it, and y as it lies, or NULL. Any device with groups of 256. */
+enum cld_status cld_rmsnorm_forward_turned(struct cld_queue *q, const struct cld_tensor *x,
+                                           const struct cld_tensor *w, float eps,
+                                           const struct cld_tensor *y,
+                                           const struct cld_tensor *turned,
+                                           const struct cld_tensor *rstd, struct cld_error *err);
+
 /* dx = d rmsnorm (+ residual, which may be dx itself or NULL); dw F32 [1, c] += sum over rows.
  * scratch: cld_norm_scratch_bytes(q, c). n may be 0: then dw is unchanged. */
 enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tensor *x,
@@ -59,11 +67,11 @@ enum cld_status cld_swiglu_backward(struct cld_queue *q, const struct cld_tensor
                                     struct cld_error *err);
 
 /* The same with results turned, as cld_gemm_turn makes them, of BF16 tensors with begins, ld and
- * columns in multiples of 8: y [c, n] alone; backward [2 c, n], d_gate's columns and then
- * d_up's, beside both as they lie. Any device with groups of 256. */
+ * columns in multiples of 8: turned [c, n], and y as it lies, or NULL; backward [2 c, n], d_gate's
+ * columns and then d_up's, beside both as they lie. Any device with groups of 256. */
 enum cld_status cld_swiglu_forward_turned(struct cld_queue *q, const struct cld_tensor *gate,
                                           const struct cld_tensor *up, const struct cld_tensor *y,
-                                          struct cld_error *err);
+                                          const struct cld_tensor *turned, struct cld_error *err);
 enum cld_status cld_swiglu_backward_turned(struct cld_queue *q, const struct cld_tensor *gate,
                                            const struct cld_tensor *up, const struct cld_tensor *dy,
                                            const struct cld_tensor *d_gate,
@@ -93,6 +101,14 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
                                   const struct cld_tensor *labels, const struct cld_tensor *weights,
                                   const struct cld_tensor *loss, const struct cld_tensor *hit,
                                   const struct cld_tensor *gradient, struct cld_error *err);
+
+/* The same without a gradient, from the strips that the product of the logits left (op_gemm.h): the
+ * logits are hardly read. logits, strips F32. */
+enum cld_status cld_cross_entropy_strips(struct cld_queue *q, const struct cld_tensor *logits,
+                                         const struct cld_tensor *strips, size_t strip_columns,
+                                         const struct cld_tensor *labels,
+                                         const struct cld_tensor *loss,
+                                         const struct cld_tensor *hit, struct cld_error *err);
 
 /* The gradient alone, turned: gradient [v, n] BF16 from a multiple of 8 elements on, its ld a
  * multiple of 8; logits F32, `loss` as cld_cross_entropy gave it for them. Up to round_up(n, 8)
@@ -125,6 +141,12 @@ struct cld_adamw {
 };
 enum cld_status cld_adamw_step(struct cld_queue *q, const struct cld_adamw *a,
                                struct cld_error *err);
+
+/* The same on a matrix of BF16 weights [r, c] whose F32 master is another tensor: turned [c, r] BF16
+ * gets them as well. r and c, and all begins and turned's ld, are multiples of 8; all tensors of `a`
+ * are [1, r * c], all elements decay. Any device with groups of 256. */
+enum cld_status cld_adamw_step_turned(struct cld_queue *q, const struct cld_adamw *a,
+                                      const struct cld_tensor *turned, struct cld_error *err);
 
 /* mean += (x - mean) * share over one arena; both F32 [1, n]. */
 enum cld_status cld_ema_step(struct cld_queue *q, const struct cld_tensor *mean,

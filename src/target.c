@@ -179,6 +179,12 @@ static bool turns_mlp(const struct cld_target *t)
     return t->turned && t->options.storage == CLD_BF16 && t->config.intermediate % 8 == 0;
 }
 
+/* The same of norms. */
+static bool turns_norms(const struct cld_target *t)
+{
+    return t->turned && t->options.storage == CLD_BF16 && t->config.hidden % 8 == 0;
+}
+
 static void plan_activations(struct cld_target *t, struct cld_plan *plan)
 {
     const struct cld_model_config *c = &t->config;
@@ -193,6 +199,8 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
     cld_plan_tensor(plan, &t->x, s, n, c->hidden, p, "target x");
     cld_plan_tensor(plan, &t->x_mid, s, n, c->hidden, p, "target x mid");
     cld_plan_tensor(plan, &t->y, s, n, c->hidden, p, "target norm");
+    if (turns_norms(t))
+        cld_plan_part(plan, &t->y_turned, &t->y, 0, c->hidden, n, "target norm, turned");
     cld_plan_tensor(plan, &t->qkv, s, n, q + 2 * kv, p, "target projections");
     plan_columns(plan, &t->q_raw, &t->qkv, 0, q, "target q projection");
     plan_columns(plan, &t->k_raw, &t->qkv, q, kv, "target k projection");
@@ -237,6 +245,20 @@ static double score_scale(const struct cld_target *t)
     return (t->config.qk_norm ? head_share(t) : 1) / sqrt((double)t->config.head_dim);
 }
 
+/* C = norm(x) W^T (+ bias), the norm made as the product wants it. */
+static void add_normed_product(struct cld_target *t, const struct cld_tensor *x,
+                               const struct cld_tensor *norm, const struct cld_tensor *w,
+                               struct cld_ref bias, const struct cld_tensor *c)
+{
+    struct cld_graph *g = &t->forward;
+    bool turns = turns_norms(t);
+    struct cld_ref y = turns ? cld_turned(CLD_CTX(&t->y_turned)) : CLD_CTX(&t->y);
+    enum cld_gemm_kind kind = turns ? CLD_GEMM_TN : t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
+    cld_add_rmsnorm(g, CLD_CTX(x), CLD_ALL(norm), (float)t->config.rms_norm_eps,
+                    turns ? CLD_NONE : y, CLD_NONE, turns ? y : CLD_NONE);
+    cld_add_gemm(g, kind, y, CLD_ALL(w), bias, CLD_NONE, CLD_CTX(c));
+}
+
 static void add_layer(struct cld_target *t, size_t i)
 {
     struct cld_graph *g = &t->forward;
@@ -248,11 +270,8 @@ static void add_layer(struct cld_target *t, size_t i)
     bool several = n_texts(t) > 1;
     struct cld_ref k_to = several ? CLD_CTX(&t->k_new) : cld_kept(CLD_CTX(&keys->k));
     const enum cld_gemm_kind kind = t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
-    float eps = (float)c->rms_norm_eps;
     float head_eps = (float)(c->rms_norm_eps * head_share(t));
-    cld_add_rmsnorm(g, CLD_CTX(&t->x), CLD_ALL(&l->ln1), eps, CLD_CTX(&t->y), CLD_NONE);
-    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&j->wqkv), bias(&j->bqkv, c->qkv_bias), CLD_NONE,
-                 CLD_CTX(&t->qkv));
+    add_normed_product(t, &t->x, &l->ln1, &j->wqkv, bias(&j->bqkv, c->qkv_bias), &t->qkv);
     cld_add_qknorm_rope(g, CLD_CTX(&t->q_raw), bias(&l->qn, c->qk_norm), head_eps, t->head_room,
                         CLD_CTX(&t->positions), CLD_ALL(&t->rope), CLD_CTX(&t->q_rot), CLD_NONE);
     cld_add_qknorm_rope(g, CLD_CTX(&t->k_raw), bias(&l->kn, c->qk_norm), head_eps, t->head_room,
@@ -269,15 +288,11 @@ static void add_layer(struct cld_target *t, size_t i)
                       CLD_ALL(&t->lse));
     cld_add_gemm(g, kind, CLD_CTX(&t->o), CLD_ALL(&l->wo), bias(&l->bo, c->o_bias), CLD_CTX(&t->x),
                  CLD_CTX(&t->x_mid));
-    cld_add_rmsnorm(g, CLD_CTX(&t->x_mid), CLD_ALL(&l->ln2), eps, CLD_CTX(&t->y), CLD_NONE);
-    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&j->wgu), bias(&j->bgu, c->mlp_bias), CLD_NONE,
-                 CLD_CTX(&t->gate_up));
+    add_normed_product(t, &t->x_mid, &l->ln2, &j->wgu, bias(&j->bgu, c->mlp_bias), &t->gate_up);
     bool turns = turns_mlp(t);
     struct cld_ref act = turns ? cld_turned(CLD_CTX(&t->act)) : CLD_CTX(&t->act);
-    if (turns)
-        cld_add_swiglu_turned(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
-    else
-        cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
+    cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), turns ? CLD_NONE : act,
+                   turns ? act : CLD_NONE);
     cld_add_gemm(g, turns ? CLD_GEMM_TN : kind, act, CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias),
                  CLD_CTX(&t->x_mid), CLD_CTX(&t->x));
 }

@@ -59,6 +59,7 @@ struct cld_target {
     struct cld_target_joint *joint; /* [n_layers] */
     struct cld_tensor ids, positions, rope;
     struct cld_tensor x, x_mid, y, q_rot, o, lse;
+    struct cld_tensor y_turned; /* [H, n_tokens], in y's place, where norms are made turned */
     struct cld_tensor qkv, q_raw, k_raw, v_raw; /* of a layer's projections: all, and its columns */
     struct cld_tensor gate_up, gate, up, act;   /* act [I, n_tokens] where it is made turned */
     struct cld_tensor taps;   /* [n_tokens, n_taps * H], tap i in columns [i * H, (i + 1) * H) */

@@ -298,18 +298,10 @@ enum cld_status cld_worker_update(struct cld_worker *w, double norm, double lear
 {
     enum cld_status s = CLD_OK;
     struct cld_drafter *d = &w->drafter;
-    struct cld_tensor weights = cld_tensor_cols(&d->weights, d->shard_first, d->shard_n);
-    size_t decays = d->n_decay > d->shard_first ? d->n_decay - d->shard_first : 0;
     double clip = w->cfg->train.clip;
     /* The published trainers' rule: min(1, clip / (norm + 1e-6)). */
     double scale = clip > 0 ? fmin(1, clip / (norm + 1e-6)) : 1;
-    struct cld_adamw adamw = {.grad = gradient_of(d),
-                              .m = &d->m,
-                              .v = &d->v,
-                              .master = &d->master,
-                              .weight = &weights,
-                              .n_decay = cld_min(decays, d->shard_n),
-                              .learning_rate = (float)learning_rate,
+    struct cld_adamw adamw = {.learning_rate = (float)learning_rate,
                               .beta1 = (float)w->cfg->train.beta1,
                               .beta2 = (float)w->cfg->train.beta2,
                               .epsilon = (float)w->cfg->train.epsilon,
@@ -319,7 +311,7 @@ enum cld_status cld_worker_update(struct cld_worker *w, double norm, double lear
     /* The first steps count for less than a mean of many would give them. */
     double decay = fmin(w->cfg->train.ema, (1 + (double)step) / (10 + (double)step));
     if (isfinite(norm) &&
-        ((s = cld_adamw_step(w->q, &adamw, err)) ||
+        ((s = cld_drafter_update(d, &adamw, gradient_of(d), d->shard_first, d->shard_n, err)) ||
          (d->options.ema &&
           (s = cld_ema_step(w->q, &d->ema, &d->master, (float)(1 - decay), err)))))
         return s;

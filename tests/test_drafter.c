@@ -37,8 +37,7 @@ static void fill(float *to, size_t n, uint64_t stream, float scale)
         to[i] = scale * (float)cld_random_normal(cld_random_u64(5, CLD_RANDOM_TEST, stream, i, 0));
 }
 
-static struct rig *open_rig(enum cld_dtype storage, bool recompute,
-                            enum cld_attention_backend attention)
+static struct rig *open_rig_of(struct cld_drafter_options options)
 {
     struct rig *r = calloc(1, sizeof *r);
     struct cld_drafter_config c = {.n_layers = 3,
@@ -57,8 +56,7 @@ static struct rig *open_rig(enum cld_dtype storage, bool recompute,
                                    .sliding_window = 9,
                                    .sliding_causal = true};
     struct cld_drafter_limits limits = {DOCS * TOKENS, 6, 2, TOKENS + BLOCK, 0};
-    struct cld_drafter_options options = {
-        .storage = storage, .attention = attention, .train = true, .recompute = recompute};
+    enum cld_dtype storage = options.storage;
     struct cld_queue_options queue = {.name = "test"};
     float *values = malloc(VOCAB * HIDDEN * sizeof *values);
     OK(cld_queue_open(&cpu, &queue, &r->q, &err));
@@ -86,6 +84,13 @@ static struct rig *open_rig(enum cld_dtype storage, bool recompute,
                                            NULL,      (size_t)i,  0,      false};
     }
     return r;
+}
+
+static struct rig *open_rig(enum cld_dtype storage, bool recompute,
+                            enum cld_attention_backend attention)
+{
+    return open_rig_of((struct cld_drafter_options){
+        .storage = storage, .attention = attention, .train = true, .recompute = recompute});
 }
 
 static void close_rig(struct rig *r)
@@ -277,6 +282,103 @@ static void gradients_match_finite_differences(void **state)
     close_rig(r);
 }
 
+static void assert_turns_into(const struct cld_tensor *weight, const struct cld_tensor *turned)
+{
+    size_t n_rows = weight->n_rows, n_cols = weight->n_cols;
+    float *w = malloc(n_rows * n_cols * sizeof *w), *t = malloc(n_rows * n_cols * sizeof *t);
+    OK(cld_tensor_read(weight, 0, n_rows, w, &err));
+    OK(cld_tensor_read(turned, 0, n_cols, t, &err));
+    for (size_t i = 0; i < n_rows; i++)
+        for (size_t j = 0; j < n_cols; j++)
+            assert_true(w[i * n_cols + j] == t[j * n_rows + i]);
+    free(w);
+    free(t);
+}
+
+/* Every matrix is there turned. */
+static void assert_turned(struct rig *r)
+{
+    assert_turns_into(&r->d.fc->weight, &r->d.fc->turned);
+    for (size_t i = 0; i < r->d.config.n_layers; i++) {
+        const struct cld_drafter_layer *l = &r->d.layers[i];
+        assert_turns_into(&l->qkv.weight, &l->qkv.turned);
+        assert_turns_into(&l->wo->weight, &l->wo->turned);
+        assert_turns_into(&l->gu.weight, &l->gu.turned);
+        assert_turns_into(&l->wd->weight, &l->wd->turned);
+    }
+}
+
+static void update(struct rig *r, const float *grads, size_t first, size_t n, size_t step)
+{
+    const struct cld_adamw rule = {.learning_rate = 0.01f,
+                                   .beta1 = 0.9f,
+                                   .beta2 = 0.95f,
+                                   .epsilon = 1e-8f,
+                                   .weight_decay = 0.1f,
+                                   .grad_scale = 0.5f,
+                                   .step = step};
+    struct cld_tensor grad = cld_tensor_cols(&r->d.grads, first, n);
+    OK(cld_tensor_write(&r->d.grads, 0, 1, grads, &err));
+    OK(cld_drafter_update(&r->d, &rule, &grad, first, n, &err));
+}
+
+/* The same training as with matrices as they lie, up to the order of sums; whoever changes weights,
+ * the next pass has them turned. */
+static void turned_matrices_follow_the_weights(void **state)
+{
+    (void)state;
+    struct cld_drafter_options options = {
+        .storage = CLD_BF16, .attention = CLD_ATTENTION_SPARSE, .train = true};
+    struct rig *plain = open_rig_of(options);
+    options.turned = true;
+    struct rig *r = open_rig_of(options);
+    double loss[2];
+    float *want = gradients(plain, &loss[0]), *got = gradients(r, &loss[1]);
+    assert_false(plain->d.turns);
+    assert_true(r->d.turns);
+    assert_turned(r);
+    assert_true(fabs(loss[0] - loss[1]) < 0.01 * loss[0]);
+    size_t n = r->d.n_elems;
+    double off = 0, all = 0;
+    for (size_t i = 0; i < n; i++) {
+        off += (want[i] - got[i]) * (double)(want[i] - got[i]);
+        all += want[i] * (double)want[i];
+    }
+    assert_true(off < 4e-4 * all);
+
+    /* Updates of everything, and of two parts of it that meet inside a matrix. */
+    float *w[2] = {malloc(n * sizeof *w[0]), malloc(n * sizeof *w[0])};
+    struct rig *both[2] = {plain, r};
+    size_t middle = r->d.layers[1].wg->at + 128;
+    for (int i = 0; i < 2; i++) {
+        update(both[i], want, 0, n, 1);
+        assert_int_equal(both[i]->d.turned_are_old, i == 0);
+        if (i)
+            assert_turned(r);
+        update(both[i], want, 0, middle, 2);
+        update(both[i], want, middle, n - middle, 2);
+        assert_true(both[i]->d.turned_are_old);
+        OK(cld_tensor_read(&both[i]->d.master, 0, 1, w[i], &err));
+    }
+    for (size_t i = 0; i < n; i++)
+        assert_true(fabsf(w[0][i] - w[1][i]) <= 1e-5f * (1 + fabsf(w[0][i])));
+    OK(cld_tensor_read(&r->d.weights, 0, 1, w[0], &err));
+    for (size_t i = 0; i < n; i++)
+        assert_true(w[0][i] == cld_bf16_to_f32(cld_f32_to_bf16(w[1][i])));
+    free(outputs(r));
+    assert_turned(r);
+    const struct cld_param *p = r->d.layers[2].wk;
+    OK(cld_drafter_set(&r->d, p, want, &err));
+    free(outputs(r));
+    assert_turned(r);
+    for (int i = 0; i < 2; i++)
+        free(w[i]);
+    free(want);
+    free(got);
+    close_rig(plain);
+    close_rig(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +387,7 @@ int main(void)
         cmocka_unit_test(recompute_and_repeats_give_the_same_bits),
         cmocka_unit_test(dense_agrees_with_sparse),
         cmocka_unit_test(gradients_match_finite_differences),
+        cmocka_unit_test(turned_matrices_follow_the_weights),
     };
     return cmocka_run_group_tests(tests, find_cpu, close_devices);
 }

@@ -173,8 +173,11 @@ static void test_turned_results(void **state)
         write_values(&b, &up, 2, 1);
         half.n_cols = turned.n_cols = n;
         assert_int_equal(cld_swiglu_forward(b.q, &gate, &up, &y, &b.err), CLD_OK);
-        assert_int_equal(cld_swiglu_forward_turned(b.q, &gate, &up, &half, &b.err), CLD_OK);
+        assert_int_equal(cld_swiglu_forward_turned(b.q, &gate, &up, NULL, &half, &b.err),
+                         CLD_OK);
         assert_turned(&b, &half, &y, 1e-6f);
+        assert_int_equal(cld_swiglu_forward_turned(b.q, &gate, &up, &d_up, &half, &b.err), CLD_OK);
+        assert_turned(&b, &half, &d_up, 0);
         assert_int_equal(cld_swiglu_backward(b.q, &gate, &up, &y, &d_gate, &d_up, &b.err), CLD_OK);
         assert_int_equal(
             cld_swiglu_backward_turned(b.q, &gate, &up, &y, &gate, &up, &turned, &b.err), CLD_OK);
@@ -183,6 +186,22 @@ static void test_turned_results(void **state)
         assert_turned(&b, &half, &d_up, 1e-6f);
         half = cld_tensor_rows(&turned, 0, c);
         assert_turned(&b, &half, &gate, 0);
+
+        struct cld_tensor w = make(&b, CLD_BF16, 1, c), rstd = make(&b, CLD_F32, 1, n);
+        float got[256], want[256];
+        write_values(&b, &w, 5, 1);
+        assert_int_equal(cld_rmsnorm_forward(b.q, &up, &w, 1e-3f, &y, &rstd, &b.err), CLD_OK);
+        read_floats(&b, &rstd, want);
+        assert_int_equal(
+            cld_rmsnorm_forward_turned(b.q, &up, &w, 1e-3f, &d_up, &half, &rstd, &b.err), CLD_OK);
+        read_floats(&b, &rstd, got);
+        for (size_t r = 0; r < n; r++)
+            assert_true(fabsf(got[r] - want[r]) <= 1e-5f * want[r]);
+        assert_turned(&b, &half, &y, 1e-6f);
+        assert_turned(&b, &half, &d_up, 0);
+        assert_int_equal(
+            cld_rmsnorm_forward_turned(b.q, &up, &w, 1e-3f, NULL, &half, NULL, &b.err), CLD_OK);
+        assert_turned(&b, &half, &d_up, 0);
 
         struct cld_tensor z = make(&b, CLD_F32, n, c), labels = make(&b, CLD_I32, 1, n),
                           weights = make(&b, CLD_F32, 1, n), loss = make(&b, CLD_F32, 1, n),
@@ -200,6 +219,69 @@ static void test_turned_results(void **state)
         assert_turned(&b, &half, &y, 1e-5f);
     }
     cld_queue_close(b.q);
+}
+
+/* Cross-entropy of strips is that of the logits. */
+static void cross_entropy_of_strips(enum cld_family family)
+{
+    static const size_t shapes[][3] = {{1, 1, 4}, {5, 8, 4}, {7, 37, 16}, {3, 700, 64}, {9, 700, 1}};
+    struct bench b = open_bench(family);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        size_t n = shapes[i][0], v = shapes[i][1], width = shapes[i][2];
+        size_t n_strips = (v + width - 1) / width;
+        struct cld_tensor z = make(&b, CLD_F32, n, v), strips = make(&b, CLD_F32, n, 2 * n_strips),
+                          labels = make(&b, CLD_I32, 1, n), weights = make(&b, CLD_F32, 1, n),
+                          loss = make(&b, CLD_F32, 2, n), hit = make(&b, CLD_I32, 2, n);
+        static float logits[most_values], parts[most_values];
+        int32_t label[16], hits[32];
+        float losses[32];
+        write_values(&b, &z, 3, 4);
+        read_floats(&b, &z, logits);
+        for (size_t r = 0; r < n; r++) {
+            float *row = logits + r * v;
+            size_t first = 0;
+            if (v > 30) /* the maximum twice, in one strip or in two */
+                row[v - 1 - r] = row[v / 2] = 30;
+            for (size_t j = 0; j < v; j++)
+                first = row[j] > row[first] ? j : first;
+            label[r] = (int32_t)(r % 3 == 0 ? first : r % 3 == 1 ? v - 1 - r % v : r % v);
+            for (size_t k = 0; k < n_strips; k++) {
+                float top = -INFINITY, sum = 0;
+                for (size_t j = k * width; j < v && j < (k + 1) * width; j++)
+                    top = fmaxf(top, row[j]);
+                for (size_t j = k * width; j < v && j < (k + 1) * width; j++)
+                    sum += expf(row[j] - top);
+                parts[2 * (r * n_strips + k)] = top;
+                parts[2 * (r * n_strips + k) + 1] = sum;
+            }
+        }
+        assert_int_equal(cld_buf_write(z.buf, 0, logits, cld_tensor_bytes(&z), &b.err), CLD_OK);
+        assert_int_equal(cld_buf_write(strips.buf, 0, parts, cld_tensor_bytes(&strips), &b.err),
+                         CLD_OK);
+        write_ints(&b, &labels, label);
+        write_values(&b, &weights, 4, 1);
+        struct cld_tensor a = cld_tensor_rows(&loss, 0, 1), c = cld_tensor_rows(&loss, 1, 1),
+                          h = cld_tensor_rows(&hit, 0, 1), i2 = cld_tensor_rows(&hit, 1, 1);
+        assert_int_equal(cld_cross_entropy(b.q, &z, &labels, &weights, &a, &h, NULL, &b.err),
+                         CLD_OK);
+        assert_int_equal(
+            cld_cross_entropy_strips(b.q, &z, &strips, width, &labels, &c, &i2, &b.err), CLD_OK);
+        read_floats(&b, &loss, losses);
+        assert_int_equal(cld_buf_read(hit.buf, 0, hits, 2 * n * sizeof *hits, &b.err), CLD_OK);
+        for (size_t r = 0; r < n; r++) {
+            assert_true(fabsf(losses[r] - losses[n + r]) <= 1e-5f * (1 + fabsf(losses[r])));
+            assert_int_equal(hits[r], hits[n + r]);
+            assert_true(r % 3 || hits[r]);
+        }
+    }
+    cld_queue_close(b.q);
+}
+
+static void test_cross_entropy_of_strips(void **state)
+{
+    (void)state;
+    cross_entropy_of_strips(CLD_FAMILY_CPU);
+    cross_entropy_of_strips(CLD_FAMILY_GPU);
 }
 
 static void test_shorter_batches(void **state)
@@ -322,7 +404,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),           cmocka_unit_test(test_refused_shapes),
         cmocka_unit_test(test_shorter_batches),
-        cmocka_unit_test(test_turned_results), cmocka_unit_test(test_indices_outside),
+        cmocka_unit_test(test_turned_results), cmocka_unit_test(test_cross_entropy_of_strips),
+        cmocka_unit_test(test_indices_outside),
         cmocka_unit_test(test_non_finite),      cmocka_unit_test(test_streams),
         cmocka_unit_test(test_unknown_op),
     };
