@@ -214,7 +214,8 @@ struct layer_tensor {
     struct cld_tensor *t;
     enum cld_dtype type;
     size_t n_rows, n_cols;
-    bool seen; /* by later passes, where keys are kept */
+    bool seen;  /* by later passes, where keys are kept */
+    bool cheap; /* made of others without a product */
     const char *name;
 };
 enum { n_layer_tensors = 16 };
@@ -227,22 +228,22 @@ static void list_layer(const struct cld_drafter *d, struct cld_drafter_layer *l,
     size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, keys = n_ctx + n_draft;
     size_t n = n_draft, n_seen = seen_room(d), wide = c->intermediate;
     const struct layer_tensor all[n_layer_tensors] = {
-        {&l->rstd1, f, 1, n, false, "rstd1"},
-        {&l->y1, s, n, c->hidden, false, "norm1"},
-        {&l->q_raw, s, n, q, false, "q projection"},
-        {&l->q, s, n, q, false, "q"},
-        {&l->rstd_q, f, n, c->n_heads, false, "rstd q"},
-        {&l->k_raw, s, keys, kv, false, "k projection"},
-        {&l->k, s, n_seen, kv, true, "k"},
-        {&l->rstd_k, f, keys, c->n_kv_heads, false, "rstd k"},
-        {&l->v, s, n_seen, kv, true, "v"},
-        {&l->o, s, n, q, false, "attention"},
-        {&l->lse, f, c->n_heads, n, false, "lse"},
-        {&l->x_mid, s, n, c->hidden, false, "x mid"},
-        {&l->rstd2, f, 1, n, false, "rstd2"},
-        {&l->y2, s, n, c->hidden, false, "norm2"},
-        {&l->gate_up, s, n, cld_mul(2, wide), false, "gate and up"},
-        {&l->act, s, n, wide, false, "mlp"}};
+        {&l->rstd1, f, 1, n, false, false, "rstd1"},
+        {&l->y1, s, n, c->hidden, false, true, "norm1"},
+        {&l->q_raw, s, n, q, false, false, "q projection"},
+        {&l->q, s, n, q, false, true, "q"},
+        {&l->rstd_q, f, n, c->n_heads, false, false, "rstd q"},
+        {&l->k_raw, s, keys, kv, false, false, "k projection"},
+        {&l->k, s, n_seen, kv, true, true, "k"},
+        {&l->rstd_k, f, keys, c->n_kv_heads, false, false, "rstd k"},
+        {&l->v, s, n_seen, kv, true, false, "v"},
+        {&l->o, s, n, q, false, false, "attention"},
+        {&l->lse, f, c->n_heads, n, false, false, "lse"},
+        {&l->x_mid, s, n, c->hidden, false, false, "x mid"},
+        {&l->rstd2, f, 1, n, false, false, "rstd2"},
+        {&l->y2, s, n, c->hidden, false, false, "norm2"},
+        {&l->gate_up, s, n, cld_mul(2, wide), false, false, "gate and up"},
+        {&l->act, s, n, wide, false, false, "mlp"}};
     memcpy(list, all, sizeof all);
 }
 
@@ -251,18 +252,51 @@ static size_t bytes_of(size_t n_rows, size_t n_cols, enum cld_dtype type)
     return cld_round_up(cld_mul3(n_rows, n_cols, cld_dtype_bytes(type)), room_grain_bytes);
 }
 
-/* The room, and in it the tensors of a layer one behind the other. */
-static void plan_room(struct cld_drafter *d, const struct layer_tensor *list, struct cld_plan *plan)
+/* Gradients through attention, in the place of gate and up, whose own gradients are done by then:
+ * of q, k and v side by side, and behind them that of attention's result. */
+static size_t attention_grads_elems(const struct cld_drafter *d, size_t n_ctx, size_t n_draft)
 {
-    size_t n_bytes = 0, at_bytes = 0;
-    for (size_t k = 0; k < n_layer_tensors; k++)
-        n_bytes = cld_add(n_bytes, bytes_of(list[k].n_rows, list[k].n_cols, list[k].type));
+    const struct cld_drafter_config *c = &d->config;
+    size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    return cld_add(cld_mul(n_ctx + n_draft, cld_add(q, cld_mul(2, kv))), cld_mul(n_draft, q));
+}
+
+/* The room, and in it the tensors of a layer one behind the other; behind the gradients through
+ * attention, where gate and up are large enough, those that are cheaply made again for it. */
+static void plan_room(struct cld_drafter *d, const struct layer_tensor *list, size_t n_ctx,
+                      size_t n_draft, struct cld_plan *plan)
+{
+    size_t grads_bytes = bytes_of(1, attention_grads_elems(d, n_ctx, n_draft), d->options.storage);
+    size_t n_bytes = 0, at_bytes = 0, cheap_bytes = grads_bytes, gate_up_bytes = 0, gate_up_at = 0;
+    for (size_t k = 0; k < n_layer_tensors; k++) {
+        size_t own_bytes = bytes_of(list[k].n_rows, list[k].n_cols, list[k].type);
+        n_bytes = cld_add(n_bytes, own_bytes);
+        if (list[k].cheap)
+            cheap_bytes = cld_add(cheap_bytes, own_bytes);
+        if (list[k].t == &d->layers[0].gate_up)
+            gate_up_bytes = own_bytes;
+    }
+    d->remakes = cheap_bytes <= gate_up_bytes;
+    if (d->remakes)
+        n_bytes -= cheap_bytes - grads_bytes;
     cld_plan_tensor(plan, &d->room, CLD_F32, 1, n_bytes / sizeof(float), CLD_FOR_ACTIVATIONS,
                     "a layer, or the loss");
     for (size_t k = 0; k < n_layer_tensors; k++) {
         const struct layer_tensor *t = &list[k];
+        if (d->remakes && t->cheap)
+            continue;
+        if (t->t == &d->layers[0].gate_up)
+            gate_up_at = at_bytes;
         plan_at(plan, t->t, &d->room, at_bytes, t->type, t->n_rows, t->n_cols, t->name);
         at_bytes = cld_add(at_bytes, bytes_of(t->n_rows, t->n_cols, t->type));
+    }
+    at_bytes = gate_up_at + grads_bytes;
+    for (size_t k = 0; k < n_layer_tensors && d->remakes; k++) {
+        const struct layer_tensor *t = &list[k];
+        if (!t->cheap)
+            continue;
+        plan_at(plan, t->t, &d->room, at_bytes, t->type, t->n_rows, t->n_cols, t->name);
+        at_bytes += bytes_of(t->n_rows, t->n_cols, t->type);
     }
 }
 
@@ -285,7 +319,7 @@ static void plan_layer(struct cld_drafter *d, size_t i, size_t n_ctx, size_t n_d
         cld_plan_tensor(plan, &l->x_in, d->options.storage, n_draft, c->hidden, kept,
                         "layer %zu x", i);
     if (has_room(d) && !i)
-        plan_room(d, list, plan);
+        plan_room(d, list, n_ctx, n_draft, plan);
     for (size_t k = 0; k < n_layer_tensors && !(has_room(d) && !i); k++) {
         const struct layer_tensor *t = &list[k];
         bool seen = t->seen && d->limits.n_kept;
@@ -337,7 +371,7 @@ static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
                         "d mlp, turned");
         mlp->n_cols = n_draft;
     }
-    if (cld_mul(place->n_rows, place->ld) >= cld_add(n_elems, cld_mul(n_draft, q))) {
+    if (cld_mul(place->n_rows, place->ld) >= attention_grads_elems(d, n_ctx, n_draft)) {
         cld_plan_part(plan, qkv, place, 0, keys, n_qkv, "d q, k and v");
         cld_plan_part(plan, &d->d_o, place, n_elems, n_draft, q, "d attention");
     } else {
@@ -406,11 +440,6 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
     size_t chunk = cld_min(cld_mul(d->limits.loss_chunk, c->block_size), n_draft);
     const enum cld_purpose l = CLD_FOR_LOSS;
     struct loss_places places = {d, plan, 0};
-    if (has_room(d))
-        plan_of_loss(&places, &d->z, NULL, s, n_draft, c->hidden, "z");
-    else
-        cld_plan_tensor(plan, &d->z, s, n_draft, c->hidden,
-                        d->options.train ? CLD_FOR_ACTIVATIONS : CLD_FOR_TEMPORARY, "z");
     cld_plan_tensor(plan, &d->sup_rows, CLD_I32, 1, n_draft, l, "supervised rows");
     cld_plan_tensor(plan, &d->place, CLD_I32, 1, n_draft, l, "places of rows");
     cld_plan_tensor(plan, &d->labels, CLD_I32, 1, n_draft, l, "labels");
@@ -420,6 +449,14 @@ static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *pl
     plan_of_loss(&places, &d->zs, NULL, s, n_draft, c->hidden, "supervised z");
     plan_of_loss(&places, &d->logits, &d->d_mlp_turned, CLD_F32, chunk, c->vocab,
                  "logits of a chunk");
+    /* z is copied from before there are logits, dz comes after them. */
+    if (has_room(d) && cld_mul3(n_draft, c->hidden, cld_dtype_bytes(s)) <=
+                           cld_tensor_bytes(&d->logits))
+        plan_at(plan, &d->z, &d->logits, d->logits.offset * sizeof(float), s, n_draft, c->hidden,
+                "z");
+    else
+        cld_plan_tensor(plan, &d->z, s, n_draft, c->hidden,
+                        d->options.train ? CLD_FOR_ACTIVATIONS : CLD_FOR_TEMPORARY, "z");
     const struct cld_head_loss loss = {
         .gemm = d->gemm, .z = &d->zs, .head = d->head, .logits = &d->logits};
     /* Soft targets write the gradient of the logits plain, and then nothing is turned. */
@@ -533,11 +570,22 @@ static void forward_context(struct cld_drafter *d)
              CLD_CTX(&d->ctx_turned));
 }
 
+/* Queries and keys as attention takes them. */
+static void add_rotations(struct cld_drafter *d, struct cld_graph *g, struct cld_drafter_layer *l)
+{
+    const struct cld_drafter_config *c = &d->config;
+    float eps = (float)c->rms_norm_eps;
+    cld_add_qknorm_rope(g, CLD_DRAFT(&l->q_raw), CLD_ALL(&l->qn->weight), eps, c->head_dim,
+                        CLD_BEHIND(&d->positions), CLD_ALL(&d->rope), CLD_DRAFT(&l->q),
+                        CLD_DRAFT(&l->rstd_q));
+    cld_add_qknorm_rope(g, CLD_KEYS(&l->k_raw), CLD_ALL(&l->kn->weight), eps, c->head_dim,
+                        CLD_KEYS(&d->positions), CLD_ALL(&d->rope), cld_kept(CLD_KEYS(&l->k)),
+                        CLD_KEYS(&l->rstd_k));
+}
+
 static void forward_attention(struct cld_drafter *d, struct cld_drafter_layer *l, size_t i)
 {
     struct cld_graph *g = &d->forward;
-    const struct cld_drafter_config *c = &d->config;
-    float eps = (float)c->rms_norm_eps;
     struct cld_ref y = CLD_DRAFT(&l->y1), y_turned = CLD_DRAFT(&d->y_turned);
     struct cld_ref ctx = CLD_CTX(&d->ctx), ctx_turned = CLD_CTX(&d->ctx_turned);
     add_norm(d, CLD_DRAFT(&l->x_in), l->ln1, y, CLD_DRAFT(&l->rstd1), y_turned);
@@ -546,12 +594,7 @@ static void forward_attention(struct cld_drafter *d, struct cld_drafter_layer *l
     add_projection(d, y, y_turned, l->wv, CLD_NONE, cld_kept(CLD_BEHIND(&l->v)));
     add_projection(d, ctx, ctx_turned, l->wk, CLD_NONE, CLD_CTX(&l->k_raw));
     add_projection(d, ctx, ctx_turned, l->wv, CLD_NONE, cld_kept(CLD_CTX(&l->v)));
-    cld_add_qknorm_rope(g, CLD_DRAFT(&l->q_raw), CLD_ALL(&l->qn->weight), eps, c->head_dim,
-                        CLD_BEHIND(&d->positions), CLD_ALL(&d->rope), CLD_DRAFT(&l->q),
-                        CLD_DRAFT(&l->rstd_q));
-    cld_add_qknorm_rope(g, CLD_KEYS(&l->k_raw), CLD_ALL(&l->kn->weight), eps, c->head_dim,
-                        CLD_KEYS(&d->positions), CLD_ALL(&d->rope), cld_kept(CLD_KEYS(&l->k)),
-                        CLD_KEYS(&l->rstd_k));
+    add_rotations(d, g, l);
     cld_add_attention(g, &d->attention, layer_mask(d, i), CLD_DRAFT(&l->q), CLD_SEEN(&l->k),
                       CLD_SEEN(&l->v), CLD_DRAFT(&l->o), CLD_ALL(&l->lse));
     add_projection(d, CLD_DRAFT(&l->o), CLD_NONE, l->wo, CLD_DRAFT(&l->x_in),
@@ -623,6 +666,12 @@ static void backward_attention(struct cld_drafter *d, struct cld_drafter_layer *
     struct cld_graph *g = &d->backward;
     size_t head_dim = d->config.head_dim;
     bool first_seen = i + 1 == d->config.n_layers; /* backward meets the last layer first */
+    if (d->remakes) {
+        cld_add_rmsnorm(g, CLD_DRAFT(&l->x_in), CLD_ALL(&l->ln1->weight),
+                        (float)d->config.rms_norm_eps, CLD_DRAFT(&l->y1), CLD_DRAFT(&l->rstd1),
+                        CLD_NONE);
+        add_rotations(d, g, l);
+    }
     back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->o), &l->wo->weight, &l->wo->grad, true,
                 CLD_DRAFT(&d->d_o), false);
     cld_add_attention_back(g, &d->attention, layer_mask(d, i), CLD_DRAFT(&l->q), CLD_KEYS(&l->k),
