@@ -1,5 +1,8 @@
 /* gemm_operand.cl - operands of a product in the forms that tensor cores take: bf16, rounded to
  * nearest even, in units of 16 bytes. X is f32 or bf16 with any offset and ld. */
+#ifndef SPREAD
+#define SPREAD 1 /* units of a row of a turned Y are so many units apart */
+#endif
 #include "common.clh"
 #include "turned_block.clh"
 

@@ -290,15 +290,63 @@ done:
     return s;
 }
 
-/* Narrow strips alone and behind others, strips that are not full, one column. */
-static enum cld_status check_all_strips(struct cld_check *c, enum cld_gemm_backend backend,
+/* SwiGLU of a product's results, gate's and up's columns in turns of 8, turned. */
+static enum cld_status check_swiglu(struct cld_check *c, enum cld_gemm_backend backend, size_t m,
+                                    size_t n, size_t k, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct product p = {.kind = CLD_GEMM_TN, .backend = backend, .m = m, .n = n, .k = k};
+    struct cld_check_tensor *a, *b, *out;
+    struct operands o = {.scratch = NULL};
+    double *z, *want, *from_a, *from_b;
+    cld_check_begin(c, "gemm%s with swiglu %zux%zux%zu", backend_names[backend], m, n, k);
+    if (c->skip || (s = cld_check_input(c, "a", CLD_BF16, k, m, 1, &a, err)) ||
+        (s = cld_check_output(c, "y", CLD_BF16, n / 2, cld_round_up(m, 8), &out, err)) ||
+        (s = cld_check_doubles(c, n / 2 * cld_round_up(m, 8), &want, err)) ||
+        (s = cld_check_doubles(c, m * n, &z, err)) ||
+        (s = cld_check_doubles(c, m * k, &from_a, err)) ||
+        (s = cld_check_doubles(c, k * n, &from_b, err)) ||
+        (s = cld_check_input(c, "b", CLD_BF16, k, n, 0.3, &b, err)))
+        return s;
+    out->t.n_cols = m; /* zeros stand behind them */
+    o.g = (struct cld_gemm){.kind = p.kind,
+                            .backend = backend,
+                            .a = &a->t,
+                            .b = &b->t,
+                            .c = &out->t,
+                            .swiglu = true};
+    if ((s = cld_buf_create(c->q, "scratch", cld_gemm_scratch_bytes(c->q, &o.g), &o.scratch, err)))
+        goto done;
+    operand(&p, a, true, m, k, from_a);
+    operand(&p, b, false, k, n, from_b);
+    reference(&p, from_a, from_b, NULL, NULL, z);
+    for (size_t j = 0; j < n / 2; j++)
+        for (size_t i = 0; i < cld_round_up(m, 8); i++) {
+            const double *unit = z + i * n + j / 8 * 16 + j % 8;
+            want[j * cld_round_up(m, 8) + i] =
+                i < m ? unit[0] / (1 + exp(-unit[0])) * unit[8] : 0;
+        }
+    s = cld_check_twice(c, body, &o, err);
+    out->t.n_cols = cld_round_up(m, 8);
+    if (!s && !(s = cld_check_compare(c, out, want, CLD_BOUND_BF16, err)))
+        cld_check_end(c);
+done:
+    cld_buf_free(o.scratch);
+    return s;
+}
+
+/* What a product may do with its results besides: tiles that are narrow, alone and behind others, and
+ * that are not full. */
+static enum cld_status check_results(struct cld_check *c, enum cld_gemm_backend backend,
                                         struct cld_error *err)
 {
     static const size_t sizes[][3] = {{1, 1, 16}, {65, 200, 33}, {64, 192, 128}, {130, 57, 17},
                                       {257, 1037, 40}, {70, 448, 64}};
     enum cld_status s = CLD_OK;
     for (size_t i = 0; cld_check_takes(c, false) && i < sizeof sizes / sizeof *sizes && !s; i++)
-        s = check_strips(c, backend, sizes[i][0], sizes[i][1], sizes[i][2], err);
+        if (!(s = check_strips(c, backend, sizes[i][0], sizes[i][1], sizes[i][2], err)))
+            s = check_swiglu(c, backend, sizes[i][0], cld_round_up(sizes[i][1], 16), sizes[i][2],
+                             err);
     return s;
 }
 
@@ -329,6 +377,6 @@ enum cld_status cld_check_gemm_tensor(struct cld_check *c, struct cld_error *err
     if (!s && sm90a)
         s = check_shapes(c, CLD_GEMM_SM90A, n_shapes, err);
     if (!s && sm90a && c->storage == CLD_BF16)
-        s = check_all_strips(c, CLD_GEMM_SM90A, err);
+        s = check_results(c, CLD_GEMM_SM90A, err);
     return s;
 }

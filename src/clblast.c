@@ -100,4 +100,5 @@ const struct cld_gemm_ops cld_gemm_clblast = {CLD_GEMM_CLBLAST,
                                               scratch_bytes,
                                               NULL,
                                               false,
+                                              false,
                                               run};

@@ -22,7 +22,8 @@ struct cld_gemm_ops {
     size_t (*scratch_bytes)(const struct cld_queue *q, const struct cld_gemm *g);
     /* See cld_gemm_strip_columns; NULL: none. */
     size_t (*strip_columns)(const struct cld_gemm *g);
-    bool turns; /* operands whose rows run along k, so that k is the first dimension of both */
+    bool swiglu; /* see cld_gemm_makes_swiglu */
+    bool turns;  /* operands whose rows run along k, so that k is the first dimension of both */
     enum cld_status (*run)(struct cld_queue *q, const struct cld_gemm *g, struct cld_buf *scratch,
                            struct cld_error *err);
 };

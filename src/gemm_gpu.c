@@ -88,4 +88,4 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 
 const struct cld_gemm_ops cld_gemm_gpu = {CLD_GEMM_PORTABLE,
                                           "work-groups of 256 and 17 KiB of local memory", name,
-                                          supports, scratch_bytes, NULL, false, run};
+                                          supports, scratch_bytes, NULL, false, false, run};

@@ -133,8 +133,8 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     size_t columns = choose_columns(size.n), at_once = rows_at_once(q, g);
     size_t n_stages = local_bytes / ((tile_rows + columns) * slice_steps * 2) - 1;
     cld_gemm_tensor_out_options(g, out, sizeof out);
-    snprintf(options, sizeof options, "-DBN=%zu -DSTAGES=%zu %s%s", columns, n_stages, out,
-             g->strips ? " -DSTRIPS=1" : "");
+    snprintf(options, sizeof options, "-DBN=%zu -DSTAGES=%zu %s%s%s", columns, n_stages, out,
+             g->strips ? " -DSTRIPS=1" : "", g->swiglu ? " -DSWIGLU=1" : "");
     struct cld_kernel_spec spec = {"gemm_sm90a.cl", "gemm_sm90a", options, group};
     if ((s = cld_kernel_get_ptx(q, &spec, &hopper, &product, err)))
         return s;
@@ -153,5 +153,5 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 const struct cld_gemm_ops cld_gemm_sm90a = {
     CLD_GEMM_SM90A, "NVIDIA tensor cores with wgmma, and bf16 operands or leave to round them",
     name,           supports,
-    scratch_bytes,  strip_columns, true,
+    scratch_bytes,  strip_columns, true, true,
     run};

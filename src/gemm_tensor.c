@@ -44,11 +44,12 @@ bool cld_gemm_fits_tensor_cores(const struct cld_gemm *g)
 
 /* t, or t turned, to elements [at, ..) of `to`, rows ld apart. */
 static enum cld_status copy(struct cld_queue *q, const struct cld_tensor *t, bool turned,
-                            const struct cld_buf *to, size_t at, size_t ld, struct cld_error *err)
+                            const struct cld_buf *to, size_t at, size_t ld, size_t spread,
+                            struct cld_error *err)
 {
     char options[48];
-    snprintf(options, sizeof options, "-DTX=%s -DX_ALIGNED=%d", cld_tensor_elem(t),
-             t->ld % unit == 0 && t->offset % unit == 0);
+    snprintf(options, sizeof options, "-DTX=%s -DX_ALIGNED=%d%s", cld_tensor_elem(t),
+             t->ld % unit == 0 && t->offset % unit == 0, spread == 2 ? " -DSPREAD=2" : "");
     struct cld_kernel_spec spec = {"gemm_operand.cl", turned ? "gemm_turned" : "gemm_rows", options,
                                    cld_turned_group};
     size_t n_pieces =
@@ -64,7 +65,7 @@ static enum cld_status copy_operand(struct cld_queue *q, const struct cld_gemm_o
 {
     if (o->form == CLD_GEMM_IN_PLACE)
         return CLD_OK;
-    return copy(q, o->t, o->form == CLD_GEMM_TURNED, scratch, o->at, o->ld, err);
+    return copy(q, o->t, o->form == CLD_GEMM_TURNED, scratch, o->at, o->ld, 1, err);
 }
 
 enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gemm *g,
@@ -78,13 +79,20 @@ enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gem
 enum cld_status cld_gemm_turn(struct cld_queue *q, const struct cld_tensor *x,
                               const struct cld_tensor *y, struct cld_error *err)
 {
-    if (y->n_rows != x->n_cols || y->n_cols != x->n_rows || y->type != CLD_BF16 ||
-        y->offset % unit || y->ld % unit || y->ld < cld_round_up(x->n_rows, unit))
+    return cld_gemm_turn_apart(q, x, y, 1, err);
+}
+
+enum cld_status cld_gemm_turn_apart(struct cld_queue *q, const struct cld_tensor *x,
+                                    const struct cld_tensor *y, size_t spread,
+                                    struct cld_error *err)
+{
+    if (spread < 1 || spread > 2 || (spread == 2 && x->n_rows % unit) || y->n_rows != x->n_cols || y->n_cols != x->n_rows || y->type != CLD_BF16 ||
+        y->offset % unit || y->ld % unit || y->ld < cld_round_up(x->n_rows, unit) * spread - (spread - 1) * unit)
         return cld_fail(err, CLD_E_INTERNAL, "", "%s: '%s' [%zu, %zu] cannot be turned into '%s' "
                         "[%zu, %zu] %s ld %zu at %zu", cld_queue_name(q), x->name, x->n_rows,
                         x->n_cols, y->name, y->n_rows, y->n_cols, cld_dtype_name(y->type), y->ld,
                         y->offset);
-    return copy(q, x, true, y->buf, y->offset, y->ld, err);
+    return copy(q, x, true, y->buf, y->offset, y->ld, spread, err);
 }
 
 static bool in_quads(const struct cld_tensor *t)

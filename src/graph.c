@@ -100,6 +100,16 @@ void cld_add_gemm(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a
                   .kind = CLD_OP_GEMM, .in = {a, b, bias, residual}, .out = {c}, .gemm = kind});
 }
 
+void cld_add_gemm_swiglu(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a,
+                         struct cld_ref b, struct cld_ref y)
+{
+    append(g, (struct cld_op){.kind = CLD_OP_GEMM,
+                              .in = {a, b, CLD_NONE, CLD_NONE},
+                              .out = {cld_turned(y)},
+                              .gemm = kind,
+                              .swiglu = true});
+}
+
 void cld_add_gemm_gradient(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,
                            struct cld_ref dw, bool first)
 {
@@ -192,9 +202,13 @@ size_t cld_graph_scratch_bytes(const struct cld_queue *q, const struct cld_graph
             out[0] = *op->out[0].t;
             if (op->gemm == CLD_GEMM_TN)
                 in[0].n_rows = in[1].n_rows = cld_min(in[0].n_rows, in[1].n_rows);
-            else
+            else if (!op->swiglu)
                 in[0].n_rows = out[0].n_rows = cld_min(in[0].n_rows, out[0].n_rows);
-            struct cld_gemm gemm = {.kind = op->gemm, .a = &in[0], .b = &in[1], .c = &out[0]};
+            struct cld_gemm gemm = {.kind = op->gemm,
+                                    .a = &in[0],
+                                    .b = &in[1],
+                                    .c = &out[0],
+                                    .swiglu = op->swiglu};
             n = cld_gemm_scratch_bytes(q, &gemm);
             break;
         }
@@ -232,6 +246,7 @@ static enum cld_status run_gemm(const struct cld_op *op, const struct operands *
                             .c = o->out[0],
                             .bias = o->in[2],
                             .residual = writes ? NULL : o->in[3],
+                            .swiglu = op->swiglu,
                             .same_a = same_a};
     return cld_gemm(run->q, &gemm, run->scratch, err);
 }
@@ -245,7 +260,7 @@ static enum cld_status run_op(const struct cld_op *op, bool same_a, const struct
     resolve_all(op, &run->extents, &o);
     struct cld_attention attention = {op->attention, op->mask,     o.in[0],      o.in[1],
                                       o.in[2],       o.out[0],     o.out[1],     run->visited,
-                                      run->scratch};
+                                      run->scratch,  op->out[0].turned};
     switch (op->kind) {
     case CLD_OP_GATHER: return cld_gather_rows(q, o.in[0], o.in[1], o.out[0], err);
     case CLD_OP_SCATTER: return cld_scatter_rows(q, o.in[0], o.in[1], o.out[0], err);

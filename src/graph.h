@@ -80,6 +80,7 @@ struct cld_op {
     size_t head_dim;
     bool same_a;       /* of a product: its A is that of the product before it in the list */
     bool first_writes; /* see cld_add_gemm_gradient */
+    bool swiglu;       /* a product makes SwiGLU of its results */
     const struct cld_attention_plan *attention;
     const struct cld_attention_mask *mask;
 };
@@ -112,6 +113,9 @@ void cld_add_qknorm_rope_back(struct cld_graph *g, struct cld_ref x, struct cld_
 /* residual and bias may be CLD_NONE; residual may be c: it accumulates. */
 void cld_add_gemm(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a, struct cld_ref b,
                   struct cld_ref bias, struct cld_ref residual, struct cld_ref c);
+/* y = silu(gate) * up turned, gate and up the columns of a b in turns of 8 (op_gemm.h). */
+void cld_add_gemm_swiglu(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a,
+                         struct cld_ref b, struct cld_ref y);
 /* dW [out, in] of a parameter: dy^T x is added to it. `first`: nothing before it in the list adds
  * to dW, so the first pass of a step overwrites what is there. */
 void cld_add_gemm_gradient(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,

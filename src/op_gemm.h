@@ -37,6 +37,10 @@ struct cld_gemm {
     /* F32 [m, 2 * strips of cld_gemm_strip_columns] or NULL: gets, for each row of C and each strip
      * of its columns, the maximum and the sum of exp(c - maximum). */
     const struct cld_tensor *strips;
+    /* B's columns are gate's and up's in turns of 8, and C is silu(gate) * up turned, [n / 2, m] BF16,
+     * its begin and ld multiples of 8; up to round_up(m, 8) elements of a row are written. Only
+     * where cld_gemm_makes_swiglu; no bias, no R. */
+    bool swiglu;
     bool bf16_products;                /* F32 operands may be rounded to bf16 (sums stay float) */
     /* The last product with this scratch had the same A, kind (NT and NN count as one) and
      * back-end, and nothing changed either since: what was made of A there is used again. */
@@ -69,11 +73,18 @@ bool cld_gemm_turns_a(const struct cld_queue *q, const struct cld_gemm *g);
  * (see struct cld_gemm); 0: it cannot. */
 size_t cld_gemm_strip_columns(const struct cld_queue *q, const struct cld_gemm *g);
 
+/* Whether this product, of plain C, could make SwiGLU of its results (see struct cld_gemm). */
+bool cld_gemm_makes_swiglu(const struct cld_queue *q, const struct cld_gemm *g);
+
 /* y = x turned. x [r, c] F32 or BF16; y [c, r] BF16 from a multiple of 8 elements on, its ld a
  * multiple of 8; up to round_up(r, 8) elements of a row are written, zeros behind r. Any device
  * with groups of 256. */
 enum cld_status cld_gemm_turn(struct cld_queue *q, const struct cld_tensor *x,
                               const struct cld_tensor *y, struct cld_error *err);
+/* The same with units of 8 elements of y's rows `spread` units apart; r is a multiple of 8 then. */
+enum cld_status cld_gemm_turn_apart(struct cld_queue *q, const struct cld_tensor *x,
+                                    const struct cld_tensor *y, size_t spread,
+                                    struct cld_error *err);
 
 /* "portable (cpu, 12x32 register blocks)": what AUTO means on this queue, for logs. */
 const char *cld_gemm_backend_name(const struct cld_queue *q, enum cld_gemm_backend b);

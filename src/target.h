@@ -53,6 +53,7 @@ struct cld_target {
     size_t n_layers;  /* that run */
     size_t head_room; /* config.head_dim, rounded up to what kernels take; see target.c */
     bool turned; /* matrices of layers are kept as [in, out], for faster products (op_gemm.h) */
+    bool fused; /* gate and up of a layer are one matrix, in turns of 8 columns: see op_gemm.h */
     struct cld_tensor embed, head; /* [V, H]; tied: head is embed */
     struct cld_tensor norm;
     struct cld_target_layer *layers;
