@@ -77,7 +77,8 @@ static void take_rows(const struct cld_gemm *g, size_t first, size_t n, struct r
     if (g->kind == CLD_GEMM_TN)
         return;
     r->a = cld_tensor_rows(g->a, first, n);
-    r->c = cld_tensor_rows(g->c, first, n);
+    /* SwiGLU's result is turned. */
+    r->c = g->swiglu ? cld_tensor_cols(g->c, first, n) : cld_tensor_rows(g->c, first, n);
     r->g.a = &r->a;
     r->g.c = &r->c;
     if (g->residual) {
