@@ -15,6 +15,7 @@ struct product {
     bool bias;
     enum residual residual;
     size_t pad, skew; /* of every tensor, see struct cld_check */
+    size_t most_copied_bytes;
 };
 
 static const char *const kind_names[] = {"NT", "NN", "TN"};
@@ -109,7 +110,8 @@ static enum cld_status check_product(struct cld_check *c, const struct product *
                             .c = &out->t,
                             .bias = bias ? &bias->t : NULL,
                             .residual = r ? &r->t : NULL,
-                            .bf16_products = rounds(p)};
+                            .bf16_products = rounds(p),
+                            .most_copied_bytes = p->most_copied_bytes};
     if ((s = cld_buf_create(c->q, "scratch", cld_gemm_scratch_bytes(c->q, &o.g), &o.scratch, err)))
         goto done;
     if ((s = cld_check_doubles(c, p->m * p->n, &want, err)) ||
@@ -193,6 +195,7 @@ static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend b
                     .residual = round ? (enum residual)(turn / 2 % 3) : no_residual,
                     .pad = round ? 4 * (turn % 2) + turn % 5 : 0,
                     .skew = round ? 4 * (turn % 5) + turn % 2 : 0,
+                    .most_copied_bytes = round ? 4096 : 0, /* large ones in parts of a few rows */
                 };
                 enum cld_status s = check_product(c, &p, err);
                 if (s)

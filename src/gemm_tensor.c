@@ -73,7 +73,7 @@ enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gem
                                        struct cld_error *err)
 {
     enum cld_status s = g->same_a ? CLD_OK : copy_operand(q, &o->a, scratch, err);
-    return s ? s : copy_operand(q, &o->b, scratch, err);
+    return s || g->same_b ? s : copy_operand(q, &o->b, scratch, err);
 }
 
 enum cld_status cld_gemm_turn(struct cld_queue *q, const struct cld_tensor *x,

@@ -42,6 +42,9 @@ struct cld_gemm {
     /* The last product with this scratch had the same A, kind (NT and NN count as one) and
      * back-end, and nothing changed either since: what was made of A there is used again. */
     bool same_a;
+    bool same_b; /* the same of B; for back-ends that take a product in parts */
+    /* What is copied of A at once; 0: 256 MiB. More of it is copied in parts, where a back-end can. */
+    size_t most_copied_bytes;
 };
 
 /* Bytes of scratch that this product needs on this queue (0 is possible). Only shapes, types,
