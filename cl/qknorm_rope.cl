@@ -3,10 +3,10 @@
  *
  * A piece of work is a block of BLOCK neighbouring heads of a row, so that row, position and angles
  * are found once for all of them. In the GPU family LPH neighbouring work-items share a head, each
- * holding 8 elements of either half. In the CPU family a work-item holds a whole head, and a block is one head. The
- * rotation is orthogonal, so its backward pass is the rotation by the negative angle. Backward, a
- * run of pieces makes one row of `part`: its share of dw. On a GPU the heads of the next piece are under
- * way while a group is at work on this one. */
+ * holding 8 elements of either half; in the CPU family a work-item holds a whole head, and a block
+ * is one head. The rotation is orthogonal, so its backward pass is the rotation by the negative
+ * angle. Backward, a run of pieces makes one row of `part`: its share of dw. On a GPU the heads of
+ * the next piece are under way while a group is at work on this one. */
 #ifndef ODD_HALF
 #define ODD_HALF 0 /* 1: head_dim / 2 is no multiple of 8: halves have tails and lose alignment */
 #endif

@@ -191,7 +191,7 @@ static size_t seen_room(const struct cld_drafter *d)
                    cld_mul(d->limits.n_blocks, d->config.block_size));
 }
 
-/* Whether the tensors of a layer, which all layers share, are one buffer that the loss uses, too. */
+/* Whether the tensors of a layer, which all layers share, are one buffer, which the loss uses too. */
 static bool has_room(const struct cld_drafter *d)
 {
     return d->options.train && d->options.recompute;
@@ -310,7 +310,7 @@ static void plan_layer(struct cld_drafter *d, size_t i, size_t n_ctx, size_t n_d
     enum cld_purpose kept = d->options.train ? CLD_FOR_ACTIVATIONS : CLD_FOR_TEMPORARY;
     list_layer(d, l, n_ctx, n_draft, list);
     list_layer(d, &d->layers[0], n_ctx, n_draft, first);
-    /* The first input is gathered again for the backward pass: the last one's place is free then. */
+    /* The first input is gathered again for the backward pass, in the last one's place. */
     if (has_room(d) && i && i + 1 == c->n_layers)
         plan_columns(plan, &l->x_in, &d->layers[0].x_in, 0, c->hidden, "x of the last layer");
     else
@@ -402,7 +402,8 @@ static void plan_of_loss(struct loss_places *p, struct cld_tensor *t,
     if (room->n_rows && cld_add(p->used_bytes, n_bytes) <= cld_tensor_bytes(room)) {
         plan_at(p->plan, t, room, p->used_bytes, type, n_rows, n_cols, name);
         p->used_bytes += n_bytes;
-    } else if (place && cld_mul3(n_rows, n_cols, cld_dtype_bytes(type)) <= cld_tensor_bytes(place)) {
+    } else if (place &&
+               cld_mul3(n_rows, n_cols, cld_dtype_bytes(type)) <= cld_tensor_bytes(place)) {
         plan_at(p->plan, t, place, place->offset * cld_dtype_bytes(place->type), type, n_rows,
                 n_cols, name);
     } else {

@@ -118,7 +118,7 @@ struct cld_drafter {
     struct cld_drafter_layer *layers;
     /* With recompute: a layer's tensors but for its input, and at other times those of the loss. */
     struct cld_tensor room;
-    bool remakes; /* norm1, q and k lie where gate and up do: they are made once more behind the MLP */
+    bool remakes; /* norm1, q and k lie where gate and up do, and are made again behind the MLP */
     struct cld_tensor x_out, rstd_out, z; /* of the last layer, and its norm */
     /* gradients of activations, shared by layers; stored like activations but for d_ctx, F32 */
     struct cld_tensor dz, dx, d_o, d_ctx, d_fc;

@@ -43,7 +43,7 @@ struct cld_gemm {
      * back-end, and nothing changed either since: what was made of A there is used again. */
     bool same_a;
     bool same_b; /* the same of B; for back-ends that take a product in parts */
-    /* What is copied of A at once; 0: 256 MiB. More of it is copied in parts, where a back-end can. */
+    /* What is copied of A at once; 0: 256 MiB. More go in parts, where a back-end can. */
     size_t most_copied_bytes;
 };
 
