@@ -105,6 +105,22 @@ static inline void store_part(const struct out *o, const float *sum, ulong row, 
         }
 }
 
+/* What the next block begins with and this one ends with, neither of which a processor can foresee:
+ * asked for before the steps, it is there behind them. */
+static inline void foresee(const struct out *o, bool last, __global const float *rest, ulong row,
+                           ulong column)
+{
+#pragma unroll
+    for (int i = 0; i < MR * NV; i++)
+        CLD_PREFETCH(rest + (MR * NV + i) * 16);
+    if (last)
+#pragma unroll
+        for (int i = 0; i < MR; i++)
+#pragma unroll
+            for (int v = 0; v < NV; v++)
+                CLD_PREFETCH(o->c + (row + i) * o->ld + column + 16 * v);
+}
+
 /* One block: `n_steps` more steps of k on top of what rests (unless `first`); then the sums rest
  * again, or (`last`) become a part of C. */
 static inline void block(const struct out *o, __local const float *strip,
@@ -112,6 +128,7 @@ static inline void block(const struct out *o, __local const float *strip,
                          __global float *rest, ulong row, ulong column)
 {
     float16 sum[MR][NV];
+    foresee(o, last, rest, row, column);
 #pragma unroll
     for (int i = 0; i < MR * NV; i++)
         sum[i / NV][i % NV] = first ? (float16)(0) : vload16(i, rest);
