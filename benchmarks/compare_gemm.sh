@@ -4,7 +4,8 @@
 #   benchmarks/compare_gemm.sh [BUILD_DIR [ROUNDS]]     BUILD_DIR: build, configured with
 #                                                       -DCLD_BENCHMARKS=ON; ROUNDS: 5
 #
-# CORES="0,1" names the cores, SECONDS_MOST=20 what OpenBLAS may take for a repeat. A line a product:
+# CORES="0,1" names the cores, DEVICE the CPU device (part of its or its platform's name; PoCL's: a GPU
+# that is there would be taken otherwise), SECONDS_MOST=20 what OpenBLAS may take for a repeat. A line a product:
 # kind m n k, then medians over the rounds: GFLOP/s of cldraft, of OpenBLAS, and of the rounds' ratios
 # (above 1: cldraft is faster), their least and most. Standard error says which round it is and what
 # each round measured, so that a run which is ended from outside leaves something; a round that fails
@@ -22,6 +23,7 @@ code=0
 for ((round = 1; round <= rounds && !code; round++)); do
     echo "round $round of $rounds on cores $cores: cldraft" >&2
     pinned "$build/cldraft" -q bench configs/bench-cpu.ini --format json \
+        --device "${DEVICE:-Portable Computing Language}" \
         --set bench.what=gemm --set bench.roofline=no --set runtime.precision=fp32 \
         >"$scratch/ours.json" || code=$?
     ((code)) || pinned "$build/benchmarks/gemm_openblas" "$scratch/ours.json" "${SECONDS_MOST:-20}" |
