@@ -92,9 +92,10 @@ static inline float head_sum(float v, __local float *s)
 #define N_BLOCKS ((n_heads + BLOCK - 1) / BLOCK) /* of a row; a constant saves divisions */
 #endif
 
-/* First column of my v-th vector inside a half, and what is left of the half from there. */
+/* First column of my v-th vector inside a half, and what is left of the half from there: a
+ * difference of longs, because Mesa 22 compares an int that became a long wrongly with constants. */
 #define COLUMN(v) (((v) * LPH + lane) * WIDE)
-#define LEFT(v)   (EXACT ? (int)WIDE : (int)n_half - (int)COLUMN(v))
+#define LEFT(v)   (EXACT ? (long)WIDE : (long)n_half - (long)COLUMN(v))
 
 /* Row of a piece; the last row behind the last piece. */
 #define ROW_OF(piece) min((uint)(piece) / n_blocks, (uint)n_rows - 1)
