@@ -53,7 +53,7 @@ static bool has_modules(struct cld_check_column *c, const struct cld_device_info
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_modules *modules = NULL;
     if (!cld_module_route(device))
-        snprintf(c->why, sizeof c->why, "it takes no IL, has no cl_khr_spir and is not NVIDIA's");
+        snprintf(c->why, sizeof c->why, "%s", cld_module_lacks(device));
     else if (cld_modules_open(dir, &modules, &err))
         snprintf(c->why, sizeof c->why, "%.199s", err.what);
     cld_modules_close(modules);

@@ -25,19 +25,15 @@ static const struct route {
     [CLD_MODULE_PTX] = {"PTX", ""},
 };
 
-/* Oclgrind hangs in clCreateProgramWithIL, others give a pointer to a function that refuses: only
+/* What the quirk bad-il is of takes IL, and computes wrongly then.
+ * Oclgrind hangs in clCreateProgramWithIL, others give a pointer to a function that refuses: only
  * the list of versions tells that a device takes IL. */
 static bool find_route(const struct cld_device_info *d, enum cld_module_form *form)
 {
-    if (d->il_version[0] && strstr(d->il_version, "SPIR-V"))
-        *form = CLD_MODULE_SPIRV;
-    else if (cld_device_is_nvidia(d))
-        *form = CLD_MODULE_PTX;
-    else if (cld_device_has_extension(d, "cl_khr_spir"))
-        *form = CLD_MODULE_BITCODE;
-    else
-        return false;
-    return true;
+    bool takes_il = strstr(d->il_version, "SPIR-V"), nvidia = cld_device_is_nvidia(d);
+    *form = takes_il ? CLD_MODULE_SPIRV : nvidia ? CLD_MODULE_PTX : CLD_MODULE_BITCODE;
+    return !(d->quirks & CLD_QUIRK_BAD_IL) &&
+           (takes_il || nvidia || cld_device_has_extension(d, "cl_khr_spir"));
 }
 
 const char *cld_module_route(const struct cld_device_info *d)
@@ -46,16 +42,20 @@ const char *cld_module_route(const struct cld_device_info *d)
     return find_route(d, &form) ? routes[form].name : NULL;
 }
 
+const char *cld_module_lacks(const struct cld_device_info *d)
+{
+    return d->quirks & CLD_QUIRK_BAD_IL ? "the quirk bad-il: it computes wrongly what comes from IL"
+                                        : "it takes no IL, has no cl_khr_spir and is not NVIDIA's";
+}
+
 static enum cld_status need_route(const struct cld_queue *q, enum cld_module_form *form,
                                   struct cld_error *err)
 {
     if (find_route(&q->device, form))
         return CLD_OK;
-    return cld_fail(
-        err, CLD_E_DEVICE, "set runtime.program = source",
-        "%s: %s takes no SPIR-V module: it has no IL version, no cl_khr_spir, and is not "
-        "NVIDIA's",
-        q->name, q->device.name);
+    return cld_fail(err, CLD_E_DEVICE, "set runtime.program = source",
+                    "%s: %s takes no SPIR-V module: %s", q->name, q->device.name,
+                    cld_module_lacks(&q->device));
 }
 
 /* What of a valid module the device lacks. */

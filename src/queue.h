@@ -91,6 +91,8 @@ struct cld_queue_counts cld_queue_counts(const struct cld_queue *q);
 const char *cld_queue_program_origin(struct cld_queue *q);
 /* How SPIR-V gets to the device: "IL", "bitcode", "PTX"; NULL: not at all. */
 const char *cld_module_route(const struct cld_device_info *d);
+/* Why there is no such way, where there is none: half a sentence, static. */
+const char *cld_module_lacks(const struct cld_device_info *d);
 /* Only lists what it would build. */
 bool cld_queue_lists(const struct cld_queue *q);
 /* Where built programs are kept; NULL: nowhere. */

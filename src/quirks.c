@@ -24,6 +24,13 @@ static const struct cld_quirk_info quirks[] = {
      "compiles every kernel once more when asked for a program's binary, and has a cache of its own: "
      "a first start of 51 s of CPU time instead of 22, later ones of 1.2 instead of 2.2 (PoCL 3.1)",
      "no cache of programs unless runtime.cache_dir names one", ""},
+    {CLD_QUIRK_BAD_IL, "bad-il", "Portable Computing Language", "PoCL 6.", "6.0",
+     "on processors without AVX-512, what a SPIR-V module calls with a vector of 512 bits (exp, fma or "
+     "vstore16 of a float16) gets memory that nobody wrote: the function takes such a vector by "
+     "address, the wrapper that modules call passes one without `byval`, and its store is optimised "
+     "away (kernel-x86_64-pc-linux-gnu-avx2.bc of Debian's 6.0-6). The kernels for CPUs gave NaN or "
+     "differed from run to run; of those for GPUs attention_dq_gpu did, for a reason not known",
+     "modules are refused: kernels come from source", ""},
     {CLD_QUIRK_MAX_ALLOC_LOW, "max-alloc-low", "NVIDIA", NULL, "all",
      "reports a quarter of memory as the largest buffer; buffers of 116 of 140 GiB work (H200, "
      "driver 580)",

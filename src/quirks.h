@@ -20,7 +20,8 @@ enum cld_quirk {
     CLD_QUIRK_SEES_MEMORY = 1 << 9,    /* a simulator that reports each stray access */
     CLD_QUIRK_BAD_LONG = 1 << 10,      /* kernels compare no long that was an int; nobody asks */
     CLD_QUIRK_GPU_KERNELS = 1 << 11,   /* a CPU device that wants the kernels for GPUs */
-    CLD_QUIRK_NAMED_LOCAL = 1 << 12    /* modules keep the names of local arrays; nobody asks */
+    CLD_QUIRK_NAMED_LOCAL = 1 << 12,   /* modules keep the names of local arrays; nobody asks */
+    CLD_QUIRK_BAD_IL = 1 << 13         /* what is built from IL computes wrongly: no modules */
 };
 
 struct cld_quirk_info {
