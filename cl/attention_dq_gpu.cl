@@ -4,27 +4,28 @@
 
 /* delta of every own row, to delta[n_heads][n_q] and to[T]; added up in the order of a product:
  * where a row sees one key only, it equals that key's d_o * v to the bit, and the gradient is
- * zero. */
+ * zero. No work-item returns early: behind such a return PoCL 6.0 runs the barriers that follow
+ * the call wrongly, if the program comes from IL. */
 static inline void deltas(__global const CLD_ELEM(X) *o, ulong o_ld,
                           __global const CLD_ELEM(Y) *d_o, ulong d_o_ld, struct tile t, int n_q,
                           __global float *delta, __local float *to)
 {
     int i = (int)get_local_id(0);
-    if (i >= T)
-        return;
-    float sum = 0.0f;
-    if (t.row[i] >= 0) {
-        ulong row = (ulong)t.row[i], col = (ulong)t.col[i];
-        for (ulong begin = 0; begin < D; begin += STEP) {
-            float part = 0.0f;
-            for (ulong d = col + begin; d < col + min(begin + STEP, (ulong)D); d++)
-                part = fma(CLD_LOAD(X, o, row * o_ld + d), CLD_LOAD(Y, d_o, row * d_o_ld + d),
-                           part);
-            sum += part;
+    if (i < T) {
+        float sum = 0.0f;
+        if (t.row[i] >= 0) {
+            ulong row = (ulong)t.row[i], col = (ulong)t.col[i];
+            for (ulong begin = 0; begin < D; begin += STEP) {
+                float part = 0.0f;
+                for (ulong d = col + begin; d < col + min(begin + STEP, (ulong)D); d++)
+                    part = fma(CLD_LOAD(X, o, row * o_ld + d), CLD_LOAD(Y, d_o, row * d_o_ld + d),
+                               part);
+                sum += part;
+            }
+            delta[col / D * (ulong)n_q + row] = sum;
         }
-        delta[col / D * (ulong)n_q + row] = sum;
+        to[i] = sum;
     }
-    to[i] = sum;
 }
 
 __kernel __attribute__((reqd_work_group_size(N_ITEMS, 1, 1))) void attention_dq_gpu(
