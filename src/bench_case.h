@@ -4,6 +4,7 @@
 #define CLD_BENCH_CASE_H
 
 #include "bench.h"
+#include "op_gemm.h"
 #include "plan.h"
 
 enum { cld_bench_max_operands = 20, cld_bench_max_buffers = 2 };
@@ -25,6 +26,10 @@ enum cld_status cld_bench_case_open(struct cld_bench_case *c, struct cld_queue *
 struct cld_tensor *cld_bench_operand(struct cld_bench_case *c, enum cld_dtype type, size_t n_rows,
                                      size_t n_cols, const char *name);
 struct cld_buf **cld_bench_buffer(struct cld_bench_case *c, size_t n_bytes, const char *name);
+
+/* Declares the operands of a product and its scratch. */
+void cld_bench_product(struct cld_bench_case *c, const struct cld_product *p, struct cld_gemm *g,
+                       struct cld_buf ***scratch);
 
 /* Checks the sum, creates everything, fills tensors of floats with normal values (a pure function
  * of the configuration's seed and the order of declarations), others with zeros. */

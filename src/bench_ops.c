@@ -43,13 +43,10 @@ static enum cld_status run_product(struct cld_queue *q, void *arg, struct cld_er
 static void declare_product(struct cld_bench_case *c, enum cld_gemm_kind kind,
                             const struct cld_shape *z, enum cld_dtype storage, struct product *p)
 {
-    bool forward = kind == CLD_GEMM_NT, tn = kind == CLD_GEMM_TN;
-    p->g.kind = kind;
-    p->g.a = cld_bench_operand(c, storage, tn ? z->k : z->m, tn ? z->m : z->k, "a");
-    p->g.b = cld_bench_operand(c, storage, forward ? z->n : z->k, forward ? z->k : z->n, "b");
-    p->g.c = cld_bench_operand(c, tn ? CLD_F32 : storage, z->m, z->n, "c");
+    const struct cld_product product = {
+        kind, z->m, z->n, z->k, storage, storage, kind == CLD_GEMM_TN ? CLD_F32 : storage, 1};
     p->g.bf16_products = storage == CLD_BF16;
-    p->scratch = cld_bench_buffer(c, cld_gemm_scratch_bytes(c->q, &p->g), "scratch");
+    cld_bench_product(c, &product, &p->g, &p->scratch);
 }
 
 static enum cld_status measure_product(const struct cld_bench *b, struct cld_queue *q,

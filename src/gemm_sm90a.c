@@ -15,6 +15,16 @@ enum {
     maps_bytes = 2 * 128 /* of a work-group */
 };
 
+/* Parameters in the order of the table below. */
+enum { p_columns, p_spare, p_band };
+
+/* A slice less in the ring than would fit: barriers and the driver's own part need room. */
+static struct cld_tuned_row defaults(const struct cld_device_info *d)
+{
+    (void)d;
+    return (struct cld_tuned_row){{[p_columns] = 0, [p_spare] = 1, [p_band] = 16}};
+}
+
 static const struct cld_ptx_change hopper = {"sm_90a", 128};
 
 static bool supports(const struct cld_queue *q, const struct cld_gemm *g)
@@ -50,6 +60,26 @@ static size_t choose_columns(size_t n)
     return narrow < wide ? 128 : 192;
 }
 
+static size_t columns_of(const struct cld_tuned_row *row, size_t n)
+{
+    return row->v[p_columns] ? row->v[p_columns] : choose_columns(n);
+}
+
+static enum cld_status build(struct cld_queue *q, const struct cld_gemm *g,
+                             enum cld_gemm_class class, struct cld_kernel **out,
+                             struct cld_error *err)
+{
+    char epilogue[96], options[160];
+    const struct cld_tuned_row *row = cld_queue_row(q, CLD_TUNED_GEMM_SM90A, class);
+    size_t columns = columns_of(row, cld_gemm_size(g).n);
+    size_t n_stages = local_bytes / ((tile_rows + columns) * slice_steps * 2) - row->v[p_spare];
+    cld_gemm_tensor_out_options(g, epilogue, sizeof epilogue);
+    snprintf(options, sizeof options, "-DBN=%zu -DSTAGES=%zu -DBAND=%zu %s", columns, n_stages,
+             row->v[p_band], epilogue);
+    struct cld_kernel_spec spec = {"gemm_sm90a.cl", "gemm_sm90a", options, group};
+    return cld_kernel_get_ptx(q, &spec, &hopper, out, err);
+}
+
 static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct cld_buf *scratch,
                            struct cld_error *err)
 {
@@ -57,17 +87,12 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     struct cld_gemm_size size = cld_gemm_size(g);
     struct cld_gemm_operands o = plan(q, g);
     struct cld_kernel *product = NULL;
-    char out[96], options[160];
+    enum cld_gemm_class class = cld_gemm_class(size);
     if (!size.k)
         return cld_gemm_sum(q, g, 0, NULL, err);
-    /* A slice less in the ring than would fit: barriers and the driver's own part need room. */
-    size_t columns = choose_columns(size.n);
-    size_t n_stages = local_bytes / ((tile_rows + columns) * slice_steps * 2) - 1;
+    size_t columns = columns_of(cld_queue_row(q, CLD_TUNED_GEMM_SM90A, class), size.n);
     size_t n_tiles = cld_mul(cld_div_up(size.m, tile_rows), cld_div_up(size.n, columns));
-    cld_gemm_tensor_out_options(g, out, sizeof out);
-    snprintf(options, sizeof options, "-DBN=%zu -DSTAGES=%zu %s", columns, n_stages, out);
-    struct cld_kernel_spec spec = {"gemm_sm90a.cl", "gemm_sm90a", options, group};
-    if ((s = cld_kernel_get_ptx(q, &spec, &hopper, &product, err)) ||
+    if ((s = build(q, g, class, &product, err)) ||
         (s = cld_gemm_copy_operands(q, g, &o, scratch, err)))
         return s;
     return CLD_LAUNCH(q, product, cld_min(n_tiles, n_resident(q)), err, CLD_U64(size.m),
@@ -77,7 +102,28 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 }
 
 const struct cld_gemm_ops cld_gemm_sm90a = {
+    CLD_TUNED_GEMM_SM90A,
     CLD_GEMM_SM90A, "NVIDIA tensor cores with wgmma, and bf16 operands or leave to round them",
     name,           supports,
     scratch_bytes,  true,
-    run};
+    build,          run};
+
+static bool works(const struct cld_queue *q)
+{
+    return supports(q, NULL);
+}
+
+const struct cld_tuned_family cld_tuned_gemm_sm90a = {
+    .name = "gemm_sm90a",
+    .what = "matrix products on NVIDIA's tensor cores by wgmma",
+    .files = {"gemm_sm90a.cl"},
+    .classes = CLD_GEMM_CLASSES,
+    .params = {[p_columns] = {"columns", "columns", {0, 128, 192}, 3,
+                              "of a tile; 0: those that waste less of n"},
+               [p_spare] = {"spare", "slices", {1, 2, 3}, 3,
+                            "that would fit into local memory and are left out of the ring"},
+               [p_band] = {"band", "tiles", {4, 8, 16, 32, 64}, 5,
+                           "rows of tiles that are walked together"}},
+    .n_params = 3,
+    .defaults = defaults,
+    .works = works};

@@ -115,6 +115,7 @@ static void note_facts(const struct member *m, struct cld_worker_facts *f)
                  ? "none"
                  : cld_gemm_backend_name(w->q, w->no_drafter ? w->target.gemm : w->drafter.gemm));
     snprintf(f->program, sizeof f->program, "%s", cld_queue_program_origin(w->q));
+    cld_tuning_text(w->q, f->tuning, sizeof f->tuning);
     f->device = w->device;
     f->storage = w->cfg->runtime.precision;
     f->planned_bytes = cld_plan_bytes(w->plan);

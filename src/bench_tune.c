@@ -1,0 +1,331 @@
+/* bench_tune.c - tunes what a configuration runs on one device, and writes the table of it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_case.h"
+#include "cache.h"
+#include "clock.h"
+#include "crew.h"
+#include "file.h"
+#include "grow.h"
+#include "log.h"
+#include "self_test.h"
+#include "tune.h"
+
+enum { max_shapes = 3 }; /* of a class: those with most work */
+
+/* --- which products --------------------------------------------------------------------------- */
+
+static enum cld_status add_product(struct cld_products *all, const struct cld_product *p,
+                                   struct cld_error *err)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct cld_product *there = &all->at[i];
+        if (there->kind == p->kind && there->m == p->m && there->n == p->n && there->k == p->k &&
+            there->a == p->a && there->b == p->b && there->c == p->c)
+            return CLD_OK;
+    }
+    enum cld_status s = cld_grow(&all->at, &all->cap, all->n + 1, sizeof *all->at, err);
+    if (!s)
+        all->at[all->n++] = *p;
+    return s;
+}
+
+/* Those of bench.shapes, as a training step stores them. */
+static enum cld_status add_given(const struct cld_config *cfg, struct cld_products *all,
+                                 struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    enum cld_dtype storage = cfg->runtime.precision;
+    for (size_t i = 0; i < cfg->bench.shapes.n; i++)
+        for (int kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN && !s; kind++) {
+            const struct cld_shape *z = &cfg->bench.shapes.v[i];
+            const struct cld_product p = {
+                (enum cld_gemm_kind)kind, z->m, z->n, z->k, storage, storage,
+                kind == CLD_GEMM_TN ? CLD_F32 : storage, 1};
+            if (z->kind < 0 || z->kind == kind)
+                s = add_product(all, &p, err);
+        }
+    return s;
+}
+
+/* Those that a worker of the configuration plans scratch for. */
+static enum cld_status add_planned(const struct cld_config *cfg,
+                                   const struct cld_device_info *device, struct cld_products *all,
+                                   struct cld_error *err)
+{
+    struct cld_feed *feed = NULL;
+    struct cld_setup setup;
+    struct cld_worker w = {0};
+    int64_t mask_token = -1;
+    const struct cld_worker_options options = {
+        .name = "plan", .train = true, .n_rows = cfg->train.micro_rows, .products = all};
+    enum cld_status s = cld_config_check(cfg, CLD_CONFIG_PLAN, err);
+    if (s || (s = cld_feed_open(cfg, &feed, err)) ||
+        (s = cld_feed_mask_token(feed, &mask_token, err)) ||
+        (s = cld_setup_read(cfg, mask_token, &setup, err)) ||
+        (s = cld_worker_plan(&w, cfg, &setup, device, &options, err)))
+        goto done;
+    if (all->lost)
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of products");
+done:
+    cld_worker_close(&w);
+    cld_feed_close(feed);
+    return s;
+}
+
+static enum cld_status find_products(const struct cld_config *cfg,
+                                     const struct cld_device_info *device, struct cld_products *all,
+                                     struct cld_error *err)
+{
+    struct cld_error why = CLD_ERROR_INIT;
+    enum cld_status planned = add_planned(cfg, device, all, &why);
+    if (planned == CLD_E_MEMORY || planned == CLD_E_INTERRUPTED) {
+        *err = why;
+        return planned;
+    }
+    if (planned)
+        cld_info("only the products of bench.shapes are tuned: %s", why.what);
+    enum cld_status s = add_given(cfg, all, err);
+    return s || all->n ? s
+                       : cld_fail(err, CLD_E_USAGE, "set bench.shapes, or a target and a drafter",
+                                  "there is no product to tune");
+}
+
+/* --- a class of products ---------------------------------------------------------------------- */
+
+static double work_of(const struct cld_product *p)
+{
+    return (double)p->m * (double)p->n * (double)p->k * (double)p->n_asked;
+}
+
+static int more_work_first(const void *a, const void *b)
+{
+    double x = work_of(a), y = work_of(b);
+    return (x < y) - (x > y);
+}
+
+/* The products of a class at work. */
+struct products {
+    struct cld_bench_case cases[max_shapes];
+    struct cld_gemm g[max_shapes];
+    struct cld_buf **scratch[max_shapes];
+    size_t n;
+};
+
+static enum cld_status build_products(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    struct products *p = arg;
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < p->n && !s; i++) {
+        size_t need = cld_gemm_scratch_bytes(q, &p->g[i]);
+        if (need && (!*p->scratch[i] || cld_buf_bytes(*p->scratch[i]) < need)) {
+            cld_buf_free(*p->scratch[i]);
+            *p->scratch[i] = NULL;
+            s = cld_buf_create(q, "scratch", need, p->scratch[i], err);
+        }
+        if (!s)
+            s = cld_gemm_build(q, &p->g[i], err);
+    }
+    return s;
+}
+
+static enum cld_status run_products(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    struct products *p = arg;
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < p->n && !s; i++)
+        s = cld_gemm(q, &p->g[i], *p->scratch[i], err);
+    return s;
+}
+
+
+/* --- all of it -------------------------------------------------------------------------------- */
+
+struct run {
+    const struct cld_config *cfg;
+    const struct cld_tune_options *o;
+    struct cld_bench bench; /* what cases need to know */
+    struct cld_queue *q;
+    struct cld_products all; /* most work first */
+    struct cld_tuned_record records[CLD_N_TUNED * cld_tuned_classes];
+    size_t n_records;
+    double begun_ms;
+};
+
+/* The products of a class with most work, declared but not created. */
+static enum cld_status choose_products(struct run *t, enum cld_tuned family, size_t class,
+                                       struct products *p, char *of, size_t n_bytes,
+                                       struct cld_error *err)
+{
+    static const char *const kinds[] = {"NT", "NN", "TN"};
+    size_t at = 0;
+    *of = 0;
+    for (size_t i = 0; i < t->all.n && p->n < max_shapes; i++) {
+        const struct cld_product *z = &t->all.at[i];
+        struct cld_bench_case *c = &p->cases[p->n];
+        struct cld_gemm *g = &p->g[p->n];
+        size_t own = 0;
+        enum cld_status s = cld_bench_case_open(c, t->q, err);
+        if (s)
+            return s;
+        *g = (struct cld_gemm){.bf16_products = z->a == CLD_BF16};
+        cld_bench_product(c, z, g, &p->scratch[p->n]);
+        if (cld_gemm_tuned(t->q, g, &own) != family || own != class) {
+            cld_bench_case_close(c);
+            continue;
+        }
+        at += (size_t)snprintf(of + at, at < n_bytes ? n_bytes - at : 0, "%s%s %zux%zux%zu %s",
+                               p->n ? ", " : "", kinds[z->kind], z->m, z->n, z->k,
+                               cld_bench_storage_name(z->a));
+        at = cld_min(at, n_bytes);
+        p->n++;
+    }
+    return CLD_OK;
+}
+
+static void put_result(struct run *t, const struct cld_tune_result *r)
+{
+    const struct cld_tuned_record *m = &r->record;
+    const struct cld_tuned_family *f = cld_tuned_family(m->family);
+    struct cld_tuned_row standard = f->defaults(t->bench.device);
+    char values[160];
+    cld_tuned_row_text(f, &m->row, &standard, values, sizeof values);
+    fprintf(t->o->to, "| %s | %s | %s | %.4f | %.4f | %+.1f %% | %.1f %% | %s | %zu (%zu, %zu, %zu)%s |\n",
+            f->name, f->classes[m->class], m->of, m->default_ms, m->ms,
+            100 * (1 - m->ms / m->default_ms), 100 * m->noise, *values ? values : "default",
+            r->n_candidates, r->n_filtered, r->n_wrong, r->n_slower, r->complete ? "" : ", in part");
+    fflush(t->o->to);
+}
+
+/* What does not fit, or does not run, is left out. */
+static enum cld_status tune_class(struct run *t, enum cld_tuned family, size_t class,
+                                  double deadline_ms, struct cld_error *err)
+{
+    struct products p = {.n = 0};
+    struct cld_tune_result result;
+    const struct cld_tuned_family *f = cld_tuned_family(family);
+    struct cld_tune_subject subject = {.family = family,
+                                       .class = class,
+                                       .storage = t->cfg->runtime.precision,
+                                       .arg = &p,
+                                       .build = build_products,
+                                       .pass = run_products,
+                                       .quick = cld_tuned_check(family, false),
+                                       .whole = cld_tuned_check(family, true)};
+    const struct cld_tune_limits limits = {.repeats = t->cfg->bench.repeats,
+                                           .least_ms = t->cfg->bench.least_ms,
+                                           .deadline_ms = deadline_ms};
+    enum cld_status s = choose_products(t, family, class, &p, subject.of, sizeof subject.of, err);
+    if (s || !p.n) {
+        if (!s)
+            cld_info("%s/%s: the configuration has no such shape", f->name, f->classes[class]);
+        goto done;
+    }
+    for (size_t i = 0; i < p.n && !s; i++)
+        s = cld_bench_case_create(&p.cases[i], &t->bench, err);
+    if (s || (s = cld_tune_class(t->q, &subject, &limits, t->o->verbose ? stderr : NULL, &result,
+                                 err)))
+        goto done;
+    t->records[t->n_records++] = result.record;
+    put_result(t, &result);
+done:
+    for (size_t i = 0; i < max_shapes; i++)
+        cld_bench_case_close(&p.cases[i]);
+    if (s == CLD_E_MEMORY || s == CLD_E_DEVICE) {
+        cld_warn("%s/%s is left out: %s", f->name, f->classes[class], err->what);
+        *err = (struct cld_error)CLD_ERROR_INIT;
+        s = CLD_OK;
+    }
+    return s;
+}
+
+/* Each class gets an equal part of the time that is left. */
+static enum cld_status tune_all(struct run *t, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n_left = 0;
+    for (int f = 0; f < CLD_N_TUNED; f++)
+        n_left += cld_tuned_family((enum cld_tuned)f)->works(t->q)
+                      ? cld_tuned_n_classes(cld_tuned_family((enum cld_tuned)f))
+                      : 0;
+    fprintf(t->o->to, "| family | class | shapes | default ms | best ms | gain | noise | parameters | "
+                      "candidates (filtered, wrong, not faster) |\n|---|---|---|---|---|---|---|---|---|\n");
+    for (int f = 0; f < CLD_N_TUNED; f++) {
+        const struct cld_tuned_family *family = cld_tuned_family((enum cld_tuned)f);
+        for (size_t c = 0; family->works(t->q) && c < cld_tuned_n_classes(family); c++, n_left--) {
+            double now = cld_clock_ms(), end = t->begun_ms + t->o->limit_s * 1e3;
+            double deadline = now + (end - now) / (double)n_left;
+            if (t->o->limit_s > 0 && now > end) {
+                cld_warn("the time is up: %s/%s and what follows is left out", family->name,
+                         family->classes[c]);
+                return CLD_OK;
+            }
+            if ((s = tune_class(t, (enum cld_tuned)f, c, t->o->limit_s > 0 ? deadline : 0, err)))
+                return s;
+        }
+    }
+    return s;
+}
+
+/* Where the table goes; freed with free(). */
+static enum cld_status table_path(const struct run *t, char **out, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    char *dir = NULL;
+    struct cld_cache *cache = NULL;
+    if (t->o->out) {
+        *out = cld_format("%s", t->o->out);
+    } else if (!(s = cld_cache_dir(t->cfg->runtime.cache_dir, &dir, err)) && dir &&
+               (cache = cld_cache_open(dir, CLD_CACHE_CAP_BYTES))) {
+        *out = cld_tuning_path(dir, t->bench.device);
+    } else if (!s) {
+        s = cld_fail(err, CLD_E_USAGE, "add --out FILE, or set runtime.cache_dir",
+                     "there is no directory for the table of tuned kernels");
+    }
+    if (!s && !*out)
+        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+    cld_cache_close(cache);
+    free(dir);
+    return s;
+}
+
+enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune_options *o,
+                             struct cld_error *err)
+{
+    struct cld_devices *devices = NULL;
+    struct cld_device_info device;
+    struct run t = {.cfg = cfg, .o = o, .begun_ms = cld_clock_ms()};
+    struct cld_queue_options queue = {
+        .name = "tuner",
+        .profile = true,
+        .programs = {.source = cfg->runtime.program, .modules = cfg->runtime.modules}};
+    char *path = NULL;
+    enum cld_status s = cld_devices_open(&devices, err);
+    if (s || (s = cld_crew_pick(devices, cfg, o->device, &device, err)))
+        goto done;
+    t.bench = (struct cld_bench){.cfg = cfg, .device = &device, .devices = devices};
+    queue.budget_bytes = cld_worker_budget_bytes(cfg, &device);
+    cld_info("device %zu: %s (%s, driver %s)", device.index, device.name, device.platform,
+             device.driver);
+    if ((s = table_path(&t, &path, err)) || (s = find_products(cfg, &device, &t.all, err)) ||
+        (s = cld_queue_open(&device, &queue, &t.q, err)))
+        goto done;
+    qsort(t.all.at, t.all.n, sizeof *t.all.at, more_work_first);
+    s = tune_all(&t, err);
+    if ((!s || s == CLD_E_INTERRUPTED) && t.n_records) {
+        struct cld_error failed = CLD_ERROR_INIT;
+        if (cld_tuning_save(path, &device, t.records, t.n_records, &failed)) {
+            *err = failed;
+            s = failed.status;
+        } else {
+            cld_info("%s: %zu rows of tuned parameters", path, t.n_records);
+        }
+    }
+done:
+    free(path);
+    free(t.all.at);
+    cld_queue_close(t.q);
+    cld_devices_close(devices);
+    return s;
+}
