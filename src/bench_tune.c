@@ -16,21 +16,6 @@ enum { max_shapes = 3 }; /* of a class: those with most work */
 
 /* --- which products --------------------------------------------------------------------------- */
 
-static enum cld_status add_product(struct cld_products *all, const struct cld_product *p,
-                                   struct cld_error *err)
-{
-    for (size_t i = 0; i < all->n; i++) {
-        struct cld_product *there = &all->at[i];
-        if (there->kind == p->kind && there->m == p->m && there->n == p->n && there->k == p->k &&
-            there->a == p->a && there->b == p->b && there->c == p->c)
-            return CLD_OK;
-    }
-    enum cld_status s = cld_grow(&all->at, &all->cap, all->n + 1, sizeof *all->at, err);
-    if (!s)
-        all->at[all->n++] = *p;
-    return s;
-}
-
 /* Those of bench.shapes, as a training step stores them. */
 static enum cld_status add_given(const struct cld_config *cfg, struct cld_products *all,
                                  struct cld_error *err)
@@ -38,13 +23,15 @@ static enum cld_status add_given(const struct cld_config *cfg, struct cld_produc
     enum cld_status s = CLD_OK;
     enum cld_dtype storage = cfg->runtime.precision;
     for (size_t i = 0; i < cfg->bench.shapes.n; i++)
-        for (int kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN && !s; kind++) {
+        for (int kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN; kind++) {
             const struct cld_shape *z = &cfg->bench.shapes.v[i];
-            const struct cld_product p = {
+            if (z->kind >= 0 && z->kind != kind)
+                continue;
+            if ((s = cld_grow(&all->at, &all->cap, all->n + 1, sizeof *all->at, err)))
+                return s;
+            all->at[all->n++] = (struct cld_product){
                 (enum cld_gemm_kind)kind, z->m, z->n, z->k, storage, storage,
                 kind == CLD_GEMM_TN ? CLD_F32 : storage, 1};
-            if (z->kind < 0 || z->kind == kind)
-                s = add_product(all, &p, err);
         }
     return s;
 }
@@ -59,7 +46,11 @@ static enum cld_status add_planned(const struct cld_config *cfg,
     struct cld_worker w = {0};
     int64_t mask_token = -1;
     const struct cld_worker_options options = {
-        .name = "plan", .train = true, .n_rows = cfg->train.micro_rows, .products = all};
+        .name = "plan",
+        .train = true,
+        .decode = cfg->eval.decode_rows > 0,
+        .n_rows = cfg->train.micro_rows,
+        .products = all};
     enum cld_status s = cld_config_check(cfg, CLD_CONFIG_PLAN, err);
     if (s || (s = cld_feed_open(cfg, &feed, err)) ||
         (s = cld_feed_mask_token(feed, &mask_token, err)) ||
@@ -74,22 +65,18 @@ done:
     return s;
 }
 
+/* What the configuration runs; where it has no more than products to measure, those. */
 static enum cld_status find_products(const struct cld_config *cfg,
                                      const struct cld_device_info *device, struct cld_products *all,
                                      struct cld_error *err)
 {
-    struct cld_error why = CLD_ERROR_INIT;
-    enum cld_status planned = add_planned(cfg, device, all, &why);
-    if (planned == CLD_E_MEMORY || planned == CLD_E_INTERRUPTED) {
-        *err = why;
-        return planned;
-    }
-    if (planned)
-        cld_info("only the products of bench.shapes are tuned: %s", why.what);
-    enum cld_status s = add_given(cfg, all, err);
-    return s || all->n ? s
-                       : cld_fail(err, CLD_E_USAGE, "set bench.shapes, or a target and a drafter",
-                                  "there is no product to tune");
+    enum cld_status s = CLD_OK;
+    if (cfg->target.dir)
+        return add_planned(cfg, device, all, err);
+    if ((s = add_given(cfg, all, err)) || all->n)
+        return s;
+    return cld_fail(err, CLD_E_USAGE, "set bench.shapes, or a target and a drafter",
+                    "there is no product to tune");
 }
 
 /* --- a class of products ---------------------------------------------------------------------- */
