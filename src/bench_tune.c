@@ -70,13 +70,7 @@ static enum cld_status find_products(const struct cld_config *cfg,
                                      const struct cld_device_info *device, struct cld_products *all,
                                      struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
-    if (cfg->target.dir)
-        return add_planned(cfg, device, all, err);
-    if ((s = add_given(cfg, all, err)) || all->n)
-        return s;
-    return cld_fail(err, CLD_E_USAGE, "set bench.shapes, or a target and a drafter",
-                    "there is no product to tune");
+    return cfg->target.dir ? add_planned(cfg, device, all, err) : add_given(cfg, all, err);
 }
 
 /* --- a class of products ---------------------------------------------------------------------- */
