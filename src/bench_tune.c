@@ -1,4 +1,6 @@
-/* bench_tune.c - tunes what a configuration runs on one device, and writes the table of it. */
+/* bench_tune.c - tunes what a configuration runs on one device, and writes the table of it.
+ *
+ * Subjects (tune.h) are passes over matrix products, class by class, and over norms. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,12 +11,19 @@
 #include "file.h"
 #include "grow.h"
 #include "log.h"
+#include "ops.h"
 #include "self_test.h"
 #include "tune.h"
 
 enum { max_shapes = 3 }; /* of a class: those with most work */
 
-/* --- which products --------------------------------------------------------------------------- */
+/* --- what the configuration runs -------------------------------------------------------------- */
+
+/* The rows and columns of the drafter's norms; 0 rows: it has none. */
+struct norm_shape {
+    size_t n_rows, n_cols;
+    float eps;
+};
 
 /* Those of bench.shapes, as a training step stores them. */
 static enum cld_status add_given(const struct cld_config *cfg, struct cld_products *all,
@@ -39,7 +48,7 @@ static enum cld_status add_given(const struct cld_config *cfg, struct cld_produc
 /* Those that a worker of the configuration plans scratch for. */
 static enum cld_status add_planned(const struct cld_config *cfg,
                                    const struct cld_device_info *device, struct cld_products *all,
-                                   struct cld_error *err)
+                                   struct norm_shape *norm, struct cld_error *err)
 {
     struct cld_feed *feed = NULL;
     struct cld_setup setup;
@@ -57,6 +66,8 @@ static enum cld_status add_planned(const struct cld_config *cfg,
         (s = cld_setup_read(cfg, mask_token, &setup, err)) ||
         (s = cld_worker_plan(&w, cfg, &setup, device, &options, err)))
         goto done;
+    *norm = (struct norm_shape){cld_mul(w.limits.n_blocks, setup.drafter.block_size),
+                                setup.drafter.hidden, (float)setup.drafter.rms_norm_eps};
     if (all->lost)
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of products");
 done:
@@ -66,11 +77,11 @@ done:
 }
 
 /* What the configuration runs; where it has no more than products to measure, those. */
-static enum cld_status find_products(const struct cld_config *cfg,
-                                     const struct cld_device_info *device, struct cld_products *all,
-                                     struct cld_error *err)
+static enum cld_status find_shapes(const struct cld_config *cfg,
+                                   const struct cld_device_info *device, struct cld_products *all,
+                                   struct norm_shape *norm, struct cld_error *err)
 {
-    return cfg->target.dir ? add_planned(cfg, device, all, err) : add_given(cfg, all, err);
+    return cfg->target.dir ? add_planned(cfg, device, all, norm, err) : add_given(cfg, all, err);
 }
 
 /* --- a class of products ---------------------------------------------------------------------- */
@@ -94,17 +105,23 @@ struct products {
     size_t n;
 };
 
+/* A candidate may want more scratch than the default. */
+static enum cld_status make_scratch(struct cld_queue *q, struct cld_buf **scratch, size_t n_bytes,
+                                    struct cld_error *err)
+{
+    if (!n_bytes || (*scratch && cld_buf_bytes(*scratch) >= n_bytes))
+        return CLD_OK;
+    cld_buf_free(*scratch);
+    *scratch = NULL;
+    return cld_buf_create(q, "scratch", n_bytes, scratch, err);
+}
+
 static enum cld_status build_products(struct cld_queue *q, void *arg, struct cld_error *err)
 {
     struct products *p = arg;
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < p->n && !s; i++) {
-        size_t need = cld_gemm_scratch_bytes(q, &p->g[i]);
-        if (need && (!*p->scratch[i] || cld_buf_bytes(*p->scratch[i]) < need)) {
-            cld_buf_free(*p->scratch[i]);
-            *p->scratch[i] = NULL;
-            s = cld_buf_create(q, "scratch", need, p->scratch[i], err);
-        }
+        s = make_scratch(q, p->scratch[i], cld_gemm_scratch_bytes(q, &p->g[i]), err);
         if (!s)
             s = cld_gemm_build(q, &p->g[i], err);
     }
@@ -121,6 +138,79 @@ static enum cld_status run_products(struct cld_queue *q, void *arg, struct cld_e
 }
 
 
+/* The products of a class with most work, declared but not created; p->n = 0: there are none. */
+static enum cld_status choose_products(struct cld_queue *q, const struct cld_products *all,
+                                       struct cld_tune_subject *subject, struct products *p,
+                                       struct cld_error *err)
+{
+    static const char *const kinds[] = {"NT", "NN", "TN"};
+    size_t at = 0, n_bytes = sizeof subject->of;
+    for (size_t i = 0; i < all->n && p->n < max_shapes; i++) {
+        const struct cld_product *z = &all->at[i];
+        struct cld_bench_case *c = &p->cases[p->n];
+        struct cld_gemm *g = &p->g[p->n];
+        size_t own = 0;
+        enum cld_status s = cld_bench_case_open(c, q, err);
+        if (s)
+            return s;
+        *g = (struct cld_gemm){.bf16_products = z->a == CLD_BF16};
+        cld_bench_product(c, z, g, &p->scratch[p->n]);
+        if (cld_gemm_tuned(q, g, &own) != subject->family || own != subject->class) {
+            cld_bench_case_close(c);
+            continue;
+        }
+        at += (size_t)snprintf(subject->of + at, n_bytes - at, "%s%s %zux%zux%zu %s",
+                               p->n ? ", " : "", kinds[z->kind], z->m, z->n, z->k,
+                               cld_bench_storage_name(z->a));
+        at = cld_min(at, n_bytes - 1);
+        p->n++;
+    }
+    return CLD_OK;
+}
+
+/* --- norms ------------------------------------------------------------------------------------ */
+
+struct norms {
+    struct cld_bench_case c;
+    float eps;
+    const struct cld_tensor *x, *w, *y, *rstd, *dy, *dx, *dw;
+    struct cld_buf **scratch;
+};
+
+static void declare_norms(const struct norm_shape *z, enum cld_dtype storage,
+                          struct cld_tune_subject *subject, struct norms *p)
+{
+    size_t n = z->n_rows, c = z->n_cols;
+    p->eps = z->eps;
+    p->x = cld_bench_operand(&p->c, storage, n, c, "x");
+    p->w = cld_bench_operand(&p->c, storage, 1, c, "w");
+    p->y = cld_bench_operand(&p->c, storage, n, c, "y");
+    p->rstd = cld_bench_operand(&p->c, CLD_F32, 1, n, "rstd");
+    p->dy = cld_bench_operand(&p->c, storage, n, c, "dy");
+    p->dx = cld_bench_operand(&p->c, storage, n, c, "dx");
+    p->dw = cld_bench_operand(&p->c, CLD_F32, 1, c, "dw");
+    p->scratch = cld_bench_buffer(&p->c, cld_norm_scratch_bytes(p->c.q, c), "scratch");
+    snprintf(subject->of, sizeof subject->of, "forward and backward %zux%zu %s", n, c,
+             cld_bench_storage_name(storage));
+}
+
+static enum cld_status run_norms(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    struct norms *p = arg;
+    enum cld_status s = cld_rmsnorm_forward(q, p->x, p->w, p->eps, p->y, p->rstd, err);
+    return s ? s
+             : cld_rmsnorm_backward(q, p->x, p->w, p->rstd, p->dy, NULL, p->dx, p->dw, *p->scratch,
+                                    err);
+}
+
+/* A run builds: operands are there, and no value of theirs matters. */
+static enum cld_status build_norms(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    struct norms *p = arg;
+    enum cld_status s = make_scratch(q, p->scratch, cld_norm_scratch_bytes(q, p->x->n_cols), err);
+    return s ? s : run_norms(q, arg, err);
+}
+
 /* --- all of it -------------------------------------------------------------------------------- */
 
 struct run {
@@ -129,41 +219,11 @@ struct run {
     struct cld_bench bench; /* what cases need to know */
     struct cld_queue *q;
     struct cld_products all; /* most work first */
+    struct norm_shape norm;
     struct cld_tuned_record records[CLD_N_TUNED * cld_tuned_classes];
     size_t n_records;
     double begun_ms;
 };
-
-/* The products of a class with most work, declared but not created. */
-static enum cld_status choose_products(struct run *t, enum cld_tuned family, size_t class,
-                                       struct products *p, char *of, size_t n_bytes,
-                                       struct cld_error *err)
-{
-    static const char *const kinds[] = {"NT", "NN", "TN"};
-    size_t at = 0;
-    *of = 0;
-    for (size_t i = 0; i < t->all.n && p->n < max_shapes; i++) {
-        const struct cld_product *z = &t->all.at[i];
-        struct cld_bench_case *c = &p->cases[p->n];
-        struct cld_gemm *g = &p->g[p->n];
-        size_t own = 0;
-        enum cld_status s = cld_bench_case_open(c, t->q, err);
-        if (s)
-            return s;
-        *g = (struct cld_gemm){.bf16_products = z->a == CLD_BF16};
-        cld_bench_product(c, z, g, &p->scratch[p->n]);
-        if (cld_gemm_tuned(t->q, g, &own) != family || own != class) {
-            cld_bench_case_close(c);
-            continue;
-        }
-        at += (size_t)snprintf(of + at, at < n_bytes ? n_bytes - at : 0, "%s%s %zux%zux%zu %s",
-                               p->n ? ", " : "", kinds[z->kind], z->m, z->n, z->k,
-                               cld_bench_storage_name(z->a));
-        at = cld_min(at, n_bytes);
-        p->n++;
-    }
-    return CLD_OK;
-}
 
 static void put_result(struct run *t, const struct cld_tune_result *r)
 {
@@ -179,40 +239,77 @@ static void put_result(struct run *t, const struct cld_tune_result *r)
     fflush(t->o->to);
 }
 
+/* A subject whose operands exist. */
+static enum cld_status tune_subject(struct run *t, const struct cld_tune_subject *subject,
+                                    double deadline_ms, struct cld_error *err)
+{
+    struct cld_tune_result result;
+    const struct cld_tune_limits limits = {.repeats = t->cfg->bench.repeats,
+                                           .least_ms = t->cfg->bench.least_ms,
+                                           .deadline_ms = deadline_ms};
+    enum cld_status s = cld_tune_class(t->q, subject, &limits, t->o->verbose ? stderr : NULL,
+                                       &result, err);
+    if (s)
+        return s;
+    t->records[t->n_records++] = result.record;
+    put_result(t, &result);
+    return CLD_OK;
+}
+
+static enum cld_status tune_products(struct run *t, struct cld_tune_subject *subject,
+                                     double deadline_ms, bool *any, struct cld_error *err)
+{
+    struct products p = {.n = 0};
+    subject->arg = &p;
+    subject->build = build_products;
+    subject->pass = run_products;
+    enum cld_status s = choose_products(t->q, &t->all, subject, &p, err);
+    *any = p.n > 0;
+    for (size_t i = 0; i < p.n && !s; i++)
+        s = cld_bench_case_create(&p.cases[i], &t->bench, err);
+    if (!s && p.n)
+        s = tune_subject(t, subject, deadline_ms, err);
+    for (size_t i = 0; i < max_shapes; i++)
+        cld_bench_case_close(&p.cases[i]);
+    return s;
+}
+
+static enum cld_status tune_norms(struct run *t, struct cld_tune_subject *subject,
+                                  double deadline_ms, bool *any, struct cld_error *err)
+{
+    struct norms p = {.eps = 0};
+    subject->arg = &p;
+    subject->build = build_norms;
+    subject->pass = run_norms;
+    *any = t->norm.n_rows > 0;
+    if (!*any)
+        return CLD_OK;
+    enum cld_status s = cld_bench_case_open(&p.c, t->q, err);
+    if (!s) {
+        declare_norms(&t->norm, t->cfg->runtime.precision, subject, &p);
+        if (!(s = cld_bench_case_create(&p.c, &t->bench, err)))
+            s = tune_subject(t, subject, deadline_ms, err);
+    }
+    cld_bench_case_close(&p.c);
+    return s;
+}
+
 /* What does not fit, or does not run, is left out. */
 static enum cld_status tune_class(struct run *t, enum cld_tuned family, size_t class,
                                   double deadline_ms, struct cld_error *err)
 {
-    struct products p = {.n = 0};
-    struct cld_tune_result result;
     const struct cld_tuned_family *f = cld_tuned_family(family);
     struct cld_tune_subject subject = {.family = family,
                                        .class = class,
                                        .storage = t->cfg->runtime.precision,
-                                       .arg = &p,
-                                       .build = build_products,
-                                       .pass = run_products,
                                        .quick = cld_tuned_check(family, false),
                                        .whole = cld_tuned_check(family, true)};
-    const struct cld_tune_limits limits = {.repeats = t->cfg->bench.repeats,
-                                           .least_ms = t->cfg->bench.least_ms,
-                                           .deadline_ms = deadline_ms};
-    enum cld_status s = choose_products(t, family, class, &p, subject.of, sizeof subject.of, err);
-    if (s || !p.n) {
-        if (!s)
-            cld_info("%s/%s: the configuration has no such shape", f->name, f->classes[class]);
-        goto done;
-    }
-    for (size_t i = 0; i < p.n && !s; i++)
-        s = cld_bench_case_create(&p.cases[i], &t->bench, err);
-    if (s || (s = cld_tune_class(t->q, &subject, &limits, t->o->verbose ? stderr : NULL, &result,
-                                 err)))
-        goto done;
-    t->records[t->n_records++] = result.record;
-    put_result(t, &result);
-done:
-    for (size_t i = 0; i < max_shapes; i++)
-        cld_bench_case_close(&p.cases[i]);
+    bool any = false;
+    enum cld_status s = family == CLD_TUNED_RMSNORM
+                            ? tune_norms(t, &subject, deadline_ms, &any, err)
+                            : tune_products(t, &subject, deadline_ms, &any, err);
+    if (!s && !any)
+        cld_info("%s/%s: the configuration has no such shape", f->name, f->classes[class]);
     if (s == CLD_E_MEMORY || s == CLD_E_DEVICE) {
         cld_warn("%s/%s is left out: %s", f->name, f->classes[class], err->what);
         *err = (struct cld_error)CLD_ERROR_INIT;
@@ -289,7 +386,7 @@ enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune
     queue.budget_bytes = cld_worker_budget_bytes(cfg, &device);
     cld_info("device %zu: %s (%s, driver %s)", device.index, device.name, device.platform,
              device.driver);
-    if ((s = table_path(&t, &path, err)) || (s = find_products(cfg, &device, &t.all, err)) ||
+    if ((s = table_path(&t, &path, err)) || (s = find_shapes(cfg, &device, &t.all, &t.norm, err)) ||
         (s = cld_queue_open(&device, &queue, &t.q, err)))
         goto done;
     qsort(t.all.at, t.all.n, sizeof *t.all.at, more_work_first);

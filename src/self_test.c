@@ -5,6 +5,7 @@
 
 #include "cache.h"
 #include "check_gemm.h"
+#include "check_ops.h"
 #include "log.h"
 #include "overrides.h"
 
@@ -32,6 +33,8 @@ const struct cld_check_op *cld_tuned_check(enum cld_tuned family, bool whole)
 {
     static const unsigned product = 1u << CLD_BOUND_F32_LONG | 1u << CLD_BOUND_BF16;
     static const unsigned rounded = 1u << CLD_BOUND_F32_TENSOR | 1u << CLD_BOUND_BF16;
+    static const unsigned norm = 1u << CLD_BOUND_F32 | 1u << CLD_BOUND_BF16 |
+                                 1u << CLD_BOUND_F32_GRAD | 1u << CLD_BOUND_BF16_GRAD;
     static const struct cld_check_op checks[CLD_N_TUNED][2][2] = {
         [CLD_TUNED_GEMM_CPU] = {{{"gemm", cld_check_gemm_quick, product, false, 0}, {0}},
                                 {{"gemm", cld_check_gemm, product, false, 0}, {0}}},
@@ -39,7 +42,9 @@ const struct cld_check_op *cld_tuned_check(enum cld_tuned family, bool whole)
                                 {{"gemm", cld_check_gemm, product, false, 0}, {0}}},
         [CLD_TUNED_GEMM_SM90A] = {
             {{"gemm_tensor", cld_check_gemm_sm90a_quick, rounded, false, 0}, {0}},
-            {{"gemm_tensor", cld_check_gemm_sm90a, rounded, false, 0}, {0}}}};
+            {{"gemm_tensor", cld_check_gemm_sm90a, rounded, false, 0}, {0}}},
+        [CLD_TUNED_RMSNORM] = {{{"rmsnorm", cld_check_rmsnorm, norm, true, 0}, {0}},
+                               {{"rmsnorm", cld_check_rmsnorm, norm, true, 0}, {0}}}};
     return checks[family][whole];
 }
 

@@ -6,12 +6,14 @@
 
 #include "gemm_backend.h"
 #include "kernel_source.h"
+#include "ops.h"
 #include "queue.h"
 
 static const struct cld_tuned_family *const families[CLD_N_TUNED] = {
     [CLD_TUNED_GEMM_CPU] = &cld_tuned_gemm_cpu,
     [CLD_TUNED_GEMM_GPU] = &cld_tuned_gemm_gpu,
-    [CLD_TUNED_GEMM_SM90A] = &cld_tuned_gemm_sm90a};
+    [CLD_TUNED_GEMM_SM90A] = &cld_tuned_gemm_sm90a,
+    [CLD_TUNED_RMSNORM] = &cld_tuned_rmsnorm};
 
 const struct cld_tuned_family *cld_tuned_family(enum cld_tuned f)
 {

@@ -20,7 +20,7 @@
 #include "error.h"
 #include "sha256.h"
 
-enum cld_tuned { CLD_TUNED_GEMM_CPU, CLD_TUNED_GEMM_GPU, CLD_TUNED_GEMM_SM90A, CLD_N_TUNED };
+enum cld_tuned { CLD_TUNED_GEMM_CPU, CLD_TUNED_GEMM_GPU, CLD_TUNED_GEMM_SM90A, CLD_TUNED_RMSNORM, CLD_N_TUNED };
 
 enum { cld_tuned_params = 6, cld_tuned_classes = 3, cld_tuned_values = 8 };
 
