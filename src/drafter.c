@@ -446,6 +446,7 @@ static void forward_layer(struct cld_drafter *d, size_t i)
                       CLD_SEEN(&l->v), CLD_DRAFT(&l->o), CLD_ALL(&l->lse));
     cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->o), CLD_ALL(&l->wo->weight), CLD_NONE,
                  CLD_DRAFT(&l->x_in), CLD_DRAFT(&l->x_mid));
+    l->fwd_mlp = g->n;
     cld_add_rmsnorm(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight), eps, CLD_DRAFT(&l->y2),
                     CLD_DRAFT(&l->rstd2));
     cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y2), CLD_ALL(&l->gu.weight), CLD_NONE, CLD_NONE,
@@ -530,6 +531,7 @@ static void write_backward(struct cld_drafter *d)
         struct cld_drafter_layer *l = &d->layers[i];
         l->back_first = g->n;
         backward_mlp(d, l);
+        l->back_attention = g->n;
         backward_attention(d, l, i);
         l->back_n = g->n - l->back_first;
     }

@@ -92,6 +92,7 @@ struct cld_drafter_layer {
     struct cld_joint qkv, kv, gu;
     struct cld_param *ln1, *wq, *wk, *wv, *wo, *qn, *kn, *ln2, *wg, *wu, *wd;
     size_t fwd_first, fwd_n, back_first, back_n; /* their operations in the lists */
+    size_t fwd_mlp, back_attention;              /* from these on: of the other half of the layer */
 };
 
 struct cld_drafter {
@@ -142,11 +143,12 @@ struct cld_drafter {
     size_t n_kept; /* tokens whose keys and values are there (limits.n_kept); the caller's to set */
     struct cld_extents extents;
     uint64_t tiles_expected[3]; /* since the last reset: forward, dQ, dK/dV */
-    /* Set by who wants to know how far a backward pass is, on its thread: kernels up to those that
-     * make the first n_done buckets of gradients (cld_drafter_bucket) are enqueued. NULL: nobody.
-     */
-    enum cld_status (*on_bucket)(void *arg, size_t n_done, struct cld_error *err);
-    void *on_bucket_arg;
+    /* Set by who wants to know how far a pass is, on its thread; NULL: nobody. on_gradients:
+     * kernels up to those that make the first n_done buckets of gradients (cld_drafter_bucket) are
+     * enqueued. on_weights: those that come next read weights of buckets from `first` on. */
+    enum cld_status (*on_gradients)(void *arg, size_t n_done, struct cld_error *err);
+    enum cld_status (*on_weights)(void *arg, size_t first, struct cld_error *err);
+    void *hook_arg;
 };
 
 /* Declares every tensor in `plan` and writes the lists. Needs a queue only to choose kernels; makes
@@ -180,17 +182,23 @@ static inline struct cld_tensor cld_param_part(const struct cld_tensor *arena,
 /* Elements [*first, *first + n) of the arenas are shard i of n_shards; returns n. Shards are whole
  * runs of 64 elements; the last ones may be short or empty. */
 size_t cld_drafter_shard(const struct cld_drafter *d, size_t i, size_t n_shards, size_t *first);
-/* A backward pass completes gradients in this order: matrices of the last layer, ..., of layer 0,
- * fc, all vectors. Elements [*first, *first + n) of the arenas are bucket i of them; returns n. */
+/* A backward pass completes gradients in this order: matrices of the last layer's MLP, of its
+ * attention, ..., of layer 0's attention, fc, all vectors; a forward pass needs weights in the
+ * reverse one. Each of these parts is cut into as many buckets, so that what moves bucket by bucket
+ * begins and ends soon; those of a small part may be empty. */
+enum { CLD_PART_BUCKETS = 8 };
 static inline size_t cld_drafter_n_buckets_of(const struct cld_drafter_config *c)
 {
-    return c->n_layers + 2;
+    return (2 * c->n_layers + 2) * CLD_PART_BUCKETS;
 }
 static inline size_t cld_drafter_n_buckets(const struct cld_drafter *d)
 {
     return cld_drafter_n_buckets_of(&d->config);
 }
+/* Elements [*first, *first + n) of the arenas are bucket i; returns n. */
 size_t cld_drafter_bucket(const struct cld_drafter *d, size_t i, size_t *first);
+/* The same of what of it is in a shard, the shard-th of options.n_shards. */
+size_t cld_drafter_bucket_part(const struct cld_drafter *d, size_t i, size_t shard, size_t *first);
 /* NULL where the head is used as it lies. */
 static inline const struct cld_tensor *cld_drafter_head_turned(const struct cld_drafter *d)
 {

@@ -176,15 +176,37 @@ static void expect_tiles(struct cld_drafter *d, bool backward)
     }
 }
 
+/* Halves of layers run as their weights come. */
+static enum cld_status forward_with_arrivals(struct cld_drafter *d, const struct cld_graph_run *run,
+                                             struct cld_error *err)
+{
+    size_t n_layers = d->config.n_layers, done = d->layers[0].fwd_first;
+    enum cld_status s = cld_graph_run(&d->forward, 0, done, run, err);
+    for (size_t part = 2 * n_layers; part-- > 0 && !s;) {
+        const struct cld_drafter_layer *l = &d->layers[n_layers - 1 - part / 2];
+        size_t end = part % 2 ? l->fwd_mlp : l->fwd_first + l->fwd_n;
+        if (!(s = d->on_weights(d->hook_arg, part * CLD_PART_BUCKETS, err)))
+            s = cld_graph_run(&d->forward, done, end - done, run, err);
+        done = end;
+    }
+    return s ? s : cld_graph_run(&d->forward, done, d->forward.n - done, run, err);
+}
+
 enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batch *b,
                                     struct cld_error *err)
 {
-    enum cld_status s = upload_batch(d, b, err);
+    enum cld_status s = CLD_OK;
+    /* Before the batch is uploaded, which waits for all kernels. */
+    if (d->on_weights && b->n_draft &&
+        (s = d->on_weights(d->hook_arg, 2 * d->config.n_layers * CLD_PART_BUCKETS, err)))
+        return s;
+    s = upload_batch(d, b, err);
     if (s || !b->n_draft)
         return s;
     struct cld_graph_run run = run_of(d);
     expect_tiles(d, false);
-    return cld_graph_run(&d->forward, 0, d->forward.n, &run, err);
+    return d->on_weights ? forward_with_arrivals(d, &run, err)
+                         : cld_graph_run(&d->forward, 0, d->forward.n, &run, err);
 }
 
 /* Once: the head is frozen. */
@@ -282,24 +304,57 @@ enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *
     return CLD_OK;
 }
 
-size_t cld_drafter_bucket(const struct cld_drafter *d, size_t i, size_t *first)
+/* --- parts of the arenas -----------------------------------------------------------------------
+ */
+
+/* Elements of the i-th part in the order of a backward pass. */
+static size_t part_at(const struct cld_drafter *d, size_t i, size_t *first)
 {
-    size_t n_layers = d->config.n_layers, layers_at = d->layers[0].wq->at;
-    if (i > n_layers) {
+    size_t n_layers = d->config.n_layers;
+    if (i > 2 * n_layers) {
         *first = d->n_decay;
         return d->n_elems - d->n_decay;
     }
-    if (i == n_layers) {
+    if (i == 2 * n_layers) {
         *first = 0;
-        return layers_at;
+        return d->layers[0].wq->at;
     }
-    *first = d->layers[n_layers - 1 - i].wq->at;
-    return (i ? d->layers[n_layers - i].wq->at : d->n_decay) - *first;
+    size_t layer = n_layers - 1 - i / 2;
+    size_t mlp = d->layers[layer].wg->at;
+    *first = i % 2 ? d->layers[layer].wq->at : mlp;
+    if (i % 2)
+        return mlp - *first;
+    return (layer + 1 < n_layers ? d->layers[layer + 1].wq->at : d->n_decay) - mlp;
 }
 
-static enum cld_status tell_bucket(struct cld_drafter *d, size_t n_done, struct cld_error *err)
+size_t cld_drafter_bucket(const struct cld_drafter *d, size_t i, size_t *first)
 {
-    return d->on_bucket ? d->on_bucket(d->on_bucket_arg, n_done, err) : CLD_OK;
+    /* Whole runs of elements as shards are, and none that is more trouble than it saves. */
+    const size_t grain = 64, least = (size_t)1 << 16;
+    size_t n = part_at(d, i / CLD_PART_BUCKETS, first);
+    size_t most = cld_max(least, cld_round_up(cld_div_up(n, CLD_PART_BUCKETS), grain));
+    size_t skipped = cld_min(n, i % CLD_PART_BUCKETS * most);
+    *first += skipped;
+    return cld_min(most, n - skipped);
+}
+
+size_t cld_drafter_bucket_part(const struct cld_drafter *d, size_t i, size_t shard, size_t *first)
+{
+    size_t at, shard_at;
+    size_t n = cld_drafter_bucket(d, i, &at);
+    size_t shard_n = cld_drafter_shard(d, shard, cld_max(1, d->options.n_shards), &shard_at);
+    size_t end = cld_min(at + n, shard_at + shard_n);
+    *first = cld_max(at, shard_at);
+    return end > *first ? end - *first : 0;
+}
+
+/* --- backward ----------------------------------------------------------------------------------
+ */
+
+/* The first n_parts are final. */
+static enum cld_status tell_part(struct cld_drafter *d, size_t n_parts, struct cld_error *err)
+{
+    return d->on_gradients ? d->on_gradients(d->hook_arg, n_parts * CLD_PART_BUCKETS, err) : CLD_OK;
 }
 
 enum cld_status cld_drafter_backward(struct cld_drafter *d, const struct cld_batch *b,
@@ -322,14 +377,17 @@ enum cld_status cld_drafter_backward(struct cld_drafter *d, const struct cld_bat
         if (d->options.recompute &&
             (s = cld_graph_run(&d->forward, l->fwd_first, l->fwd_n - 1, &run, err)))
             return s;
-        if ((s = cld_graph_run(&d->backward, l->back_first, l->back_n, &run, err)) ||
-            (s = tell_bucket(d, d->config.n_layers - i, err)))
+        size_t n_parts = 2 * (d->config.n_layers - i), n_mlp = l->back_attention - l->back_first;
+        if ((s = cld_graph_run(&d->backward, l->back_first, n_mlp, &run, err)) ||
+            (s = tell_part(d, n_parts - 1, err)) ||
+            (s = cld_graph_run(&d->backward, l->back_attention, l->back_n - n_mlp, &run, err)) ||
+            (s = tell_part(d, n_parts, err)))
             return s;
     }
     size_t done = d->layers[0].back_first + d->layers[0].back_n;
     d->grads_are_old = false;
     s = cld_graph_run(&d->backward, done, d->backward.n - done, &run, err);
-    return s ? s : tell_bucket(d, cld_drafter_n_buckets(d), err);
+    return s ? s : tell_part(d, 2 * d->config.n_layers + 2, err);
 }
 
 enum cld_status cld_drafter_check_tiles(struct cld_drafter *d, struct cld_error *err)

@@ -11,7 +11,13 @@
  * Gradients travel in buckets (cld_drafter_bucket), beside the kernels: while the last backward
  * pass of a step runs, each bucket goes to the host as soon as it is final, and from there to the
  * device that sums it, where the first two foreign gradients have places of their own. What is left
- * when the backward pass ends is what drafters wait for. Weights come back in the same buckets.
+ * when the backward pass ends is what drafters wait for.
+ *
+ * Weights come back in the same buckets, those that a forward pass needs first in front: a bucket
+ * is updated, goes to the host while the next one is updated, and to the other devices as soon as
+ * it is there. The next forward pass begins meanwhile; each half of a layer waits for its own
+ * weights only (cld_drafter's on_weights). A staging area is written again when all drafters of
+ * this process have taken what was there.
  *
  * With one drafter nothing is exchanged: the same calls are one optimizer step on one device.
  *
@@ -26,9 +32,9 @@
 #include "sync.h"
 #include "worker.h"
 
-/* Of the last optimizer step of a drafter. */
+/* Of the gradients of a drafter's last step, and of the weights that came before them. */
 struct cld_exchange_times {
-    double whole_ms;   /* while anything of it was under way */
+    double whole_ms;   /* while anything of them was under way */
     double exposed_ms; /* of these, in which the device had nothing else to do */
 };
 
@@ -57,17 +63,23 @@ void cld_exchange_close(struct cld_exchange *x);
 void cld_exchange_join(struct cld_exchange *x, size_t d, struct cld_worker *w);
 void cld_exchange_part(struct cld_exchange *x, size_t d);
 
-/* All drafters get each shard of the weights from its owner. */
+/* All drafters get each shard of the weights from its owner, and have it when the call returns. */
 enum cld_status cld_exchange_weights(struct cld_exchange *x, size_t d, struct cld_error *err);
 
 /* The next backward pass is the last one of this step: buckets may go as they become final. */
 enum cld_status cld_exchange_expect(struct cld_exchange *x, size_t d, struct cld_error *err);
 
-/* Global norm, clipping, AdamW, weights to all, gradients zeroed. A norm that is not finite changes
- * nothing anywhere and sets *skipped everywhere. */
-enum cld_status cld_exchange_optimize(struct cld_exchange *x, size_t d, double learning_rate,
-                                      size_t update, double *norm, bool *skipped,
-                                      struct cld_error *err);
+/* The two halves of an optimizer step. _norm: gradients are summed, *norm is the global one. The
+ * device has nothing left to do then. _update: clipping, AdamW, gradients zeroed, and the weights
+ * are on their way to all; a norm that is not finite changes nothing anywhere. */
+enum cld_status cld_exchange_norm(struct cld_exchange *x, size_t d, double *norm,
+                                  struct cld_error *err);
+enum cld_status cld_exchange_update(struct cld_exchange *x, size_t d, double norm,
+                                    double learning_rate, size_t update, struct cld_error *err);
+/* Waits until weights that are on their way have come, and gone. Before anything but the next
+ * forward pass, and before a wait for anything that other drafters may hold up: they wait for this
+ * one's weights. */
+enum cld_status cld_exchange_settle(struct cld_exchange *x, size_t d, struct cld_error *err);
 struct cld_exchange_times cld_exchange_times(const struct cld_exchange *x, size_t d);
 
 /* Drafter d's shard of what a checkpoint holds, into the image, which rank 0 has; its first drafter

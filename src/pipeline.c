@@ -1,5 +1,6 @@
 #include "pipeline.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -272,7 +273,8 @@ static enum cld_status use_slot(struct member *m, const struct cld_item *it,
 {
     enum cld_status s = CLD_OK;
     note_state(m, CLD_WORKER_NO_FEATURES);
-    if (!m->fetched && (s = fetch(m, it->number, err)))
+    if (!m->fetched && ((s = cld_exchange_settle(&m->p->exchange, m->index, err)) ||
+                        (s = fetch(m, it->number, err))))
         return s;
     struct cld_slot *slot = m->fetched;
     m->fetched = NULL;
@@ -346,13 +348,16 @@ static enum cld_status take_step(struct member *m, const struct order *o, struct
 {
     enum cld_status s = use_job(m, CLD_JOB_STEP, err);
     double begun = cld_clock_ms();
-    if (s || (s = cld_exchange_optimize(&m->p->exchange, m->index, o->learning_rate, o->update,
-                                        &m->got.grad_norm, &m->got.skipped, err)))
+    /* Counts of tiles are read where it costs nothing: not before the gradients have left, nor with
+     * the weights on their way. */
+    if (s || (s = cld_exchange_norm(&m->p->exchange, m->index, &m->got.grad_norm, err)) ||
+        (s = cld_drafter_check_tiles(&m->w.drafter, err)) ||
+        (s = cld_exchange_update(&m->p->exchange, m->index, m->got.grad_norm, o->learning_rate,
+                                 o->update, err)))
         return s;
+    m->got.skipped = !isfinite(m->got.grad_norm);
     m->got.part_ms[CLD_STEP_OPTIMIZER] = cld_clock_ms() - begun;
-    /* Not before the exchange: reading the counts waits for the backward pass, and gradients would
-     * leave only after it. No checkpoint has this step yet. */
-    return cld_drafter_check_tiles(&m->w.drafter, err);
+    return CLD_OK;
 }
 
 static enum cld_status set_weights(struct member *m, const struct order *o, struct cld_error *err)
@@ -412,6 +417,8 @@ static enum cld_status evaluate(struct member *m, struct cld_error *err)
 static enum cld_status obey(struct member *m, const struct order *o, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
+    if (o->kind != ORDER_STEP && (s = cld_exchange_settle(&m->p->exchange, m->index, err)))
+        return s;
     switch (o->kind) {
     case ORDER_BEGIN:
         return set_weights(m, o, err);

@@ -108,6 +108,17 @@ enum cld_status cld_kernels_after(struct cld_queue *q, const struct cld_mark *m,
                                             q->name);
 }
 
+bool cld_mark_is_done(const struct cld_mark *m)
+{
+    cl_int state = CL_COMPLETE;
+    if (!m->event)
+        return true;
+    cld_queue_check_owner(m->q, "cld_mark_is_done");
+    return clGetEventInfo(m->event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state,
+                          NULL) != CL_SUCCESS ||
+           state <= CL_COMPLETE;
+}
+
 enum cld_status cld_mark_wait(const struct cld_mark *m, struct cld_error *err)
 {
     struct wait_list w = wait_list_of(m);

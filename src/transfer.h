@@ -36,6 +36,8 @@ enum cld_status cld_transfer_write(struct cld_buf *b, size_t offset_bytes, const
 /* Kernels enqueued from now on begin after the mark. */
 enum cld_status cld_kernels_after(struct cld_queue *q, const struct cld_mark *m,
                                   struct cld_error *err);
+/* Has all before the mark ended? Also where it failed, which a wait will tell. */
+bool cld_mark_is_done(const struct cld_mark *m);
 /* The host waits for the mark. */
 enum cld_status cld_mark_wait(const struct cld_mark *m, struct cld_error *err);
 

@@ -276,16 +276,18 @@ const struct cld_tensor *cld_worker_shard_place(const struct cld_worker *w, size
     return j ? &w->drafter.shard_in : &w->drafter.shard_sum;
 }
 
-enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, bool own,
-                                     struct cld_error *err)
+enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, bool own, size_t first,
+                                     size_t n, struct cld_error *err)
 {
     struct cld_drafter *d = &w->drafter;
-    struct cld_tensor mine = cld_tensor_cols(&d->grads, d->shard_first, d->shard_n);
+    struct cld_tensor mine = cld_tensor_cols(&d->grads, first, n);
+    struct cld_tensor sum = cld_tensor_cols(&d->shard_sum, first - d->shard_first, n);
+    struct cld_tensor in = cld_tensor_cols(&d->shard_in, first - d->shard_first, n);
     if (!j && !own)
         return CLD_OK; /* it was put where the sum begins */
     if (!j)
-        return cld_add_tensors(w->q, &mine, NULL, &d->shard_sum, err);
-    return cld_add_tensors(w->q, &d->shard_sum, own ? &mine : &d->shard_in, &d->shard_sum, err);
+        return cld_add_tensors(w->q, &mine, NULL, &sum, err);
+    return cld_add_tensors(w->q, &sum, own ? &mine : &in, &sum, err);
 }
 
 /* What the optimizer of this worker sees of the gradient. */
@@ -299,22 +301,26 @@ enum cld_status cld_worker_squares(struct cld_worker *w, double *sum, struct cld
     return cld_sum_squares(w->q, gradient_of(&w->drafter), w->drafter.scratch, sum, err);
 }
 
-enum cld_status cld_worker_update(struct cld_worker *w, double norm, double learning_rate,
-                                  size_t step, struct cld_error *err)
+enum cld_status cld_worker_update_part(struct cld_worker *w, double norm, double learning_rate,
+                                       size_t step, size_t first, size_t n, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_drafter *d = &w->drafter;
-    struct cld_tensor weights = cld_tensor_cols(&d->weights, d->shard_first, d->shard_n);
-    size_t decays = d->n_decay > d->shard_first ? d->n_decay - d->shard_first : 0;
+    size_t at = first - d->shard_first;
+    struct cld_tensor grad = cld_tensor_cols(gradient_of(d), at, n);
+    struct cld_tensor m = cld_tensor_cols(&d->m, at, n), v = cld_tensor_cols(&d->v, at, n);
+    struct cld_tensor master = cld_tensor_cols(&d->master, at, n);
+    struct cld_tensor weights = cld_tensor_cols(&d->weights, first, n);
+    size_t decays = d->n_decay > first ? d->n_decay - first : 0;
     double clip = w->cfg->train.clip;
     /* The published trainers' rule: min(1, clip / (norm + 1e-6)). */
     double scale = clip > 0 ? fmin(1, clip / (norm + 1e-6)) : 1;
-    struct cld_adamw adamw = {.grad = gradient_of(d),
-                              .m = &d->m,
-                              .v = &d->v,
-                              .master = &d->master,
+    struct cld_adamw adamw = {.grad = &grad,
+                              .m = &m,
+                              .v = &v,
+                              .master = &master,
                               .weight = &weights,
-                              .n_decay = cld_min(decays, d->shard_n),
+                              .n_decay = cld_min(decays, n),
                               .learning_rate = (float)learning_rate,
                               .beta1 = (float)w->cfg->train.beta1,
                               .beta2 = (float)w->cfg->train.beta2,
@@ -322,14 +328,22 @@ enum cld_status cld_worker_update(struct cld_worker *w, double norm, double lear
                               .weight_decay = (float)w->cfg->train.weight_decay,
                               .grad_scale = (float)scale,
                               .step = step};
+    if ((s = cld_adamw_step(w->q, &adamw, err)) || !d->options.ema)
+        return s;
     /* The first steps count for less than a mean of many would give them. */
     double decay = fmin(w->cfg->train.ema, (1 + (double)step) / (10 + (double)step));
-    if (isfinite(norm) &&
-        ((s = cld_adamw_step(w->q, &adamw, err)) ||
-         (d->options.ema &&
-          (s = cld_ema_step(w->q, &d->ema, &d->master, (float)(1 - decay), err)))))
-        return s;
-    return cld_drafter_forget_grads(d, err);
+    struct cld_tensor ema = cld_tensor_cols(&d->ema, at, n);
+    return cld_ema_step(w->q, &ema, &master, (float)(1 - decay), err);
+}
+
+enum cld_status cld_worker_update(struct cld_worker *w, double norm, double learning_rate,
+                                  size_t step, struct cld_error *err)
+{
+    struct cld_drafter *d = &w->drafter;
+    enum cld_status s = isfinite(norm) ? cld_worker_update_part(w, norm, learning_rate, step,
+                                                                d->shard_first, d->shard_n, err)
+                                       : CLD_OK;
+    return s ? s : cld_drafter_forget_grads(d, err);
 }
 
 enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, size_t step,
@@ -357,6 +371,23 @@ static enum cld_status made_up_batch(struct cld_worker *w, size_t shrink, struct
     return cld_batch_make_up(b, n_docs, length, n_anchors, &w->setup->rules, err);
 }
 
+/* What is done to the shard bucket by bucket. Sizes decide on variants. */
+static enum cld_status warm_shard(struct cld_worker *w, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct cld_drafter *d = &w->drafter;
+    for (size_t b = 0; b < cld_drafter_n_buckets(d) && !s; b++) {
+        size_t first, n = cld_drafter_bucket_part(d, b, d->options.shard, &first);
+        if (n && ((s = cld_worker_add_shard(w, 0, true, first, n, err)) ||
+                  (s = cld_worker_add_shard(w, 1, true, first, n, err)) ||
+                  (s = cld_worker_add_shard(w, 1, false, first, n, err))))
+            return s;
+        if (n)
+            s = cld_worker_update_part(w, 0, 0, 1, first, n, err);
+    }
+    return s;
+}
+
 static enum cld_status warm_optimizer(struct cld_worker *w, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -365,9 +396,7 @@ static enum cld_status warm_optimizer(struct cld_worker *w, struct cld_error *er
     bool skipped = false;
     d->grads_are_old = true; /* those of made-up batches */
     if ((s = cld_drafter_finish_grads(d, err)) ||
-        (cld_drafter_is_sharded(d) && ((s = cld_worker_add_shard(w, 0, true, err)) ||
-                                       (s = cld_worker_add_shard(w, 1, true, err)) ||
-                                       (s = cld_worker_add_shard(w, 1, false, err)))))
+        (cld_drafter_is_sharded(d) && (s = warm_shard(w, err))))
         return s;
     if ((s = cld_worker_optimize(w, 0, 1, &norm, &skipped, err)) || !d->options.ema)
         return s;

@@ -125,16 +125,22 @@ enum cld_status cld_worker_features_moved(struct cld_worker *w, struct cld_error
  * [1, shard_n] F32. Drafters but the first share a place: it is free when the one before is added.
  */
 const struct cld_tensor *cld_worker_shard_place(const struct cld_worker *w, size_t j);
-/* Enqueued: adds the gradient of drafter j to the sum of this worker's shard, from its place, or
- * this worker's own. To be called for j = 0, 1, ... in order; 0 begins the sum. */
-enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, bool own,
-                                     struct cld_error *err);
+/* Enqueued: adds the gradient of drafter j, from its place, or this worker's own, to the sum of
+ * those elements [first, first + n) of the arenas, which are in this worker's shard. To be called
+ * for j = 0, 1, ... in order; 0 begins the sum. Ranges are whole parts of buckets
+ * (cld_drafter_bucket_part), here and below: the warm-up knows those. */
+enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, bool own, size_t first,
+                                     size_t n, struct cld_error *err);
 /* Sum of squares of the gradient (of the shard's sum). Waits for the device. */
 enum cld_status cld_worker_squares(struct cld_worker *w, double *sum, struct cld_error *err);
 /* One AdamW step (of the shard) with the gradient clipped to cfg's train.clip, `norm` being its
  * global norm; then gradients are zeroed. A norm that is not finite: only that. */
 enum cld_status cld_worker_update(struct cld_worker *w, double norm, double learning_rate,
                                   size_t step, struct cld_error *err);
+/* With shards the same in parts, each of [first, first + n) in the shard, enqueued; the norm is
+ * finite, and gradients are forgotten by the caller after the last one. */
+enum cld_status cld_worker_update_part(struct cld_worker *w, double norm, double learning_rate,
+                                       size_t step, size_t first, size_t n, struct cld_error *err);
 
 /* For a worker that trains alone: sum of squares of the gradient, in *norm its root; one AdamW step
  * with it clipped to cfg's train.clip; gradients zeroed. A gradient that is not finite changes

@@ -277,6 +277,118 @@ static void gradients_match_finite_differences(void **state)
     close_rig(r);
 }
 
+/* What others must know of a pass, where it reads weights and gradients of theirs in time. */
+struct follower {
+    struct rig *r;
+    float *weights, *grads; /* [n_elems] all weights; gradients as they were told to be final */
+    size_t n_told;          /* buckets so far */
+};
+
+/* These buckets come now; the others are NaN. */
+static enum cld_status bring(void *arg, size_t first, struct cld_error *e)
+{
+    struct follower *f = arg;
+    size_t at, n, n_buckets = cld_drafter_n_buckets(&f->r->d);
+    enum cld_status s = CLD_OK;
+    assert_true(n_buckets - first >= f->n_told);
+    for (size_t b = n_buckets - f->n_told; b-- > first && !s;)
+        if ((n = cld_drafter_bucket(&f->r->d, b, &at)) > 0)
+            s = cld_buf_write(f->r->d.weights.buf, at * sizeof(float), f->weights + at,
+                              n * sizeof(float), e);
+    f->n_told = n_buckets - first;
+    return s;
+}
+
+static enum cld_status note(void *arg, size_t n_done, struct cld_error *e)
+{
+    struct follower *f = arg;
+    size_t at, n;
+    enum cld_status s = CLD_OK;
+    for (; f->n_told < n_done && !s; f->n_told++)
+        if ((n = cld_drafter_bucket(&f->r->d, f->n_told, &at)) > 0)
+            s = cld_buf_read(f->r->d.grads.buf, at * sizeof(float), f->grads + at,
+                             n * sizeof(float), e);
+    return s;
+}
+
+static void a_pass_tells_what_it_needs_and_has(void **state)
+{
+    (void)state;
+    double loss[2];
+    struct rig *r = open_rig(CLD_F32, false, CLD_ATTENTION_SPARSE);
+    struct cld_drafter *d = &r->d;
+    size_t n_bytes = d->n_elems * sizeof(float), n_buckets = cld_drafter_n_buckets(d);
+    struct follower f = {r, malloc(n_bytes), calloc(1, n_bytes), 0};
+    float *plain = gradients(r, &loss[0]), *told, *z = outputs(r);
+    OK(cld_tensor_read(&d->weights, 0, 1, f.weights, &err));
+    OK(cld_buf_fill(d->weights.buf, 0, n_bytes, 0x7fc00000u, &err));
+    d->hook_arg = &f;
+    d->on_weights = bring;
+    float *arrived = outputs(r);
+    assert_memory_equal(z, arrived, r->batch.n_draft * HIDDEN * sizeof *z);
+    assert_int_equal(f.n_told, n_buckets);
+    d->on_weights = NULL;
+    f.n_told = 0;
+    d->on_gradients = note;
+    told = gradients(r, &loss[1]);
+    assert_int_equal(f.n_told, n_buckets);
+    assert_memory_equal(plain, told, n_bytes);
+    assert_memory_equal(f.grads, told, n_bytes);
+    free(f.weights);
+    free(f.grads);
+    free(plain);
+    free(told);
+    free(z);
+    free(arrived);
+    close_rig(r);
+}
+
+/* Of a drafter whose parts have several buckets; it is described, never made. */
+static void buckets_and_shards_tile_the_arenas(void **state)
+{
+    (void)state;
+    struct cld_drafter d;
+    struct cld_queue *q;
+    struct cld_plan *plan = cld_plan_new();
+    struct cld_tensor embed, head;
+    struct rig *r = open_rig(CLD_F32, false, CLD_ATTENTION_SPARSE);
+    struct cld_drafter_config c = r->d.config;
+    struct cld_queue_options queue = {.name = "test"};
+    c.hidden = 264;
+    c.intermediate = 1000;
+    OK(cld_queue_open(&cpu, &queue, &q, &err));
+    cld_plan_tensor(plan, &embed, CLD_F32, VOCAB, c.hidden, CLD_FOR_FROZEN, "embed");
+    cld_plan_tensor(plan, &head, CLD_F32, VOCAB, c.hidden, CLD_FOR_FROZEN, "head");
+    OK(cld_drafter_describe(&d, &c, &r->d.limits, &r->d.options, q, &embed, &head, plan, &err));
+    size_t n_buckets = cld_drafter_n_buckets(&d), n_used = 0;
+    assert_int_equal(n_buckets, cld_drafter_n_buckets_of(&c));
+    uint8_t *seen = calloc(d.n_elems, 1);
+    for (size_t b = 0; b < n_buckets; b++) {
+        size_t at, n = cld_drafter_bucket(&d, b, &at), n_parts = 0;
+        assert_true(at % 64 == 0 && n % 64 == 0 && at + n <= d.n_elems);
+        n_used += n > 0;
+        for (size_t i = 0; i < n; i++)
+            seen[at + i]++;
+        d.options.n_shards = 3;
+        for (size_t j = 0; j < 3; j++) {
+            size_t first, shard_at, shard_n = cld_drafter_shard(&d, j, 3, &shard_at);
+            size_t part = cld_drafter_bucket_part(&d, b, j, &first);
+            assert_true(!part || (first == at + n_parts && first >= shard_at &&
+                                  first + part <= shard_at + shard_n));
+            n_parts += part;
+        }
+        assert_int_equal(n_parts, n);
+    }
+    for (size_t i = 0; i < d.n_elems; i++)
+        assert_int_equal(seen[i], 1);
+    assert_true(n_used > 2 * (2 * c.n_layers + 2)); /* some parts are cut */
+    free(seen);
+    cld_plan_free(plan);
+    cld_drafter_free(&d);
+    cld_queue_close(q);
+    close_rig(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +397,8 @@ int main(void)
         cmocka_unit_test(recompute_and_repeats_give_the_same_bits),
         cmocka_unit_test(dense_agrees_with_sparse),
         cmocka_unit_test(gradients_match_finite_differences),
+        cmocka_unit_test(a_pass_tells_what_it_needs_and_has),
+        cmocka_unit_test(buckets_and_shards_tile_the_arenas),
     };
     return cmocka_run_group_tests(tests, find_cpu, close_devices);
 }

@@ -91,6 +91,21 @@ together 'two drafters here and one there' 0 '3 drafters on 2 machines' \
     --set runtime.precision=bf16
 check 'learn the same, too' same_bits "$three" "$scratch/three-2"
 
+# What else is in shards, or needs more of the features.
+mean=(--set train.ema=0.9 --set eval.ema=yes)
+soft=("${mean[@]}" --set train.objective=soft --set runtime.precision=bf16)
+expect 'two drafters with a mean of weights' 0 '' "${recipe[@]}" --set "run.dir=$scratch/mean" \
+    --set devices.drafters=0,0 "${mean[@]}"
+together 'on two machines' 0 '2 drafters on 2 machines' \
+    -n 2 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/mean-2" "${mean[@]}"
+check 'learn the same' same_bits "$scratch/mean" "$scratch/mean-2"
+check 'and have the mean' grep -q '"ema\.' "$scratch/mean-2/checkpoints/step-$n_steps/optimizer.safetensors"
+expect 'two drafters with soft targets and a mean' 0 '' "${recipe[@]}" \
+    --set "run.dir=$scratch/soft" --set devices.drafters=0,0 "${soft[@]}"
+together 'on two machines, too' 0 '2 drafters on 2 machines' \
+    -n 2 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/soft-2" "${soft[@]}"
+check 'learn the same from soft targets' same_bits "$scratch/soft" "$scratch/soft-2"
+
 # --- what does not go together ---
 
 together 'other rows' 2 'the configuration differs between machine 0 and machine 1' \
