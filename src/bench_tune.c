@@ -281,7 +281,7 @@ static enum cld_status tune_norms(struct run *t, struct cld_tune_subject *subjec
     subject->arg = &p;
     subject->build = build_norms;
     subject->pass = run_norms;
-    *any = t->norm.n_rows > 0;
+    *any = t->norm.n_rows > 0 && subject->class == (subject->storage == CLD_BF16);
     if (!*any)
         return CLD_OK;
     enum cld_status s = cld_bench_case_open(&p.c, t->q, err);

@@ -189,7 +189,7 @@ const struct cld_gemm_ops cld_gemm_cpu = {
 
 static bool works(const struct cld_queue *q)
 {
-    return supports(q, NULL);
+    return supports(q, NULL) && !cld_gemm_gpu.supports(q, NULL); /* which goes before */
 }
 
 const struct cld_tuned_family cld_tuned_gemm_cpu = {

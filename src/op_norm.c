@@ -52,7 +52,7 @@ const struct cld_tuned_family cld_tuned_rmsnorm = {
     .name = "rmsnorm",
     .what = "RMSNorm, forward and backward",
     .files = {"rmsnorm.cl", "column_sum.cl"},
-    .classes = {"all"},
+    .classes = {"fp32", "bf16"}, /* of what is normed */
     .params = {[p_forward] = {"forward", "work-items", {32, 64, 128, 256}, 4, "of a group, at most"},
                [p_rows] = {"rows", "rows", {1, 2, 4, 8}, 4, "of a group, forward"},
                [p_backward] = {"backward", "work-items", {64, 128, 256, 512}, 4,
@@ -64,15 +64,16 @@ const struct cld_tuned_family cld_tuned_rmsnorm = {
     .objection = objection,
     .works = works};
 
-static const struct cld_tuned_row *row_of(const struct cld_queue *q)
+static const struct cld_tuned_row *row_of(const struct cld_queue *q, const struct cld_tensor *x)
 {
-    return cld_queue_row(q, CLD_TUNED_RMSNORM, 0);
+    return cld_queue_row(q, CLD_TUNED_RMSNORM, x->type == CLD_BF16);
 }
 
 /* Runs of rows of RMSNorm itself. */
-static size_t rmsnorm_parts(const struct cld_queue *q, size_t n_cols)
+static size_t rmsnorm_parts(const struct cld_queue *q, const struct cld_tuned_row *row,
+                            size_t n_cols)
 {
-    return row_of(q)->v[p_parts] ? row_of(q)->v[p_parts] : max_parts(q, n_cols);
+    return row->v[p_parts] ? row->v[p_parts] : max_parts(q, n_cols);
 }
 
 /* Elements from one row of partial sums to the next: keeps rows at multiples of 16 bytes. */
@@ -83,8 +84,10 @@ static size_t part_stride(size_t n_cols)
 
 size_t cld_norm_scratch_bytes(const struct cld_queue *q, size_t n_cols)
 {
-    return cld_mul3(cld_max(max_parts(q, n_cols), rmsnorm_parts(q, n_cols)), part_stride(n_cols),
-                    sizeof(float));
+    size_t most = max_parts(q, n_cols);
+    for (size_t c = 0; c < cld_tuned_n_classes(&cld_tuned_rmsnorm); c++)
+        most = cld_max(most, rmsnorm_parts(q, cld_queue_row(q, CLD_TUNED_RMSNORM, c), n_cols));
+    return cld_mul3(most, part_stride(n_cols), sizeof(float));
 }
 
 static bool scratch_fits(const struct cld_queue *q, const struct cld_buf *scratch, size_t n_cols)
@@ -121,11 +124,11 @@ enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor
     enum cld_status s = cld_operands_check("rmsnorm", o, COUNT(o), fit, err);
     if (s)
         return s;
-    size_t local = cld_row_local(q, x->n_cols, row_of(q)->v[p_forward]);
+    size_t local = cld_row_local(q, x->n_cols, row_of(q, x)->v[p_forward]);
     cld_held_options(q, x->n_cols, local, extra, sizeof extra);
     cld_row_options(q, o, COUNT(o), local, extra, options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"rmsnorm.cl", "rmsnorm_forward", options, local}),
-                   cld_div_up(x->n_rows, local > 1 ? row_of(q)->v[p_rows] : 1), err, CLD_MATRIX(x), CLD_VECTOR(w),
+                   cld_div_up(x->n_rows, local > 1 ? row_of(q, x)->v[p_rows] : 1), err, CLD_MATRIX(x), CLD_VECTOR(w),
                    CLD_MATRIX(y), CLD_VECTOR(rstd), CLD_U64(x->n_rows), CLD_U64(x->n_cols),
                    CLD_FLOAT(eps));
 }
@@ -144,14 +147,14 @@ enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tenso
                                     {residual, CLD_BY_ROWS, "R", 0},
                                     {dx, CLD_BY_ROWS, "DX", 0},
                                     {dw, CLD_BY_ELEMENT, NULL, CLD_F32}};
-    size_t c = x->n_cols, n_parts = cld_min(x->n_rows, rmsnorm_parts(q, c));
+    size_t c = x->n_cols, n_parts = cld_min(x->n_rows, rmsnorm_parts(q, row_of(q, x), c));
     bool fit = c > 0 && cld_same_shape(x, dy) && cld_same_shape(x, dx) && cld_is_vector(w, c) &&
                cld_is_vector(rstd, x->n_rows) && cld_is_vector(dw, c) &&
                (!residual || cld_same_shape(x, residual)) && scratch_fits(q, scratch, c);
     enum cld_status s = cld_operands_check("rmsnorm backward", o, COUNT(o), fit, err);
     if (s)
         return s;
-    size_t local = cld_row_local(q, c, row_of(q)->v[p_backward]);
+    size_t local = cld_row_local(q, c, row_of(q, x)->v[p_backward]);
     cld_held_options(q, c, local, extra, sizeof extra);
     cld_row_options(q, o, COUNT(o), local, extra, options);
     if ((s = CLD_RUN(q,

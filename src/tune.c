@@ -260,7 +260,7 @@ static enum cld_status search(struct tuner *t, struct cld_tuned_row *best, bool 
             enum cld_status s = try(t, &row, &m, &counts, err);
             if (s)
                 return s;
-            if (counts && gain(&m) > m.noise && gain(&m) > best_gain) {
+            if (counts && gain(&m) > best_gain + m.noise) {
                 best_gain = gain(&m);
                 *best = row;
             }

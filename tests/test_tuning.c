@@ -89,6 +89,7 @@ static void test_shipped(void **state)
         size_t n_rows = json_array_size(json_object_get(root, "rows")), n_stale = 0;
         assert_int_equal(json_unpack(root, "{s:s, s:s, s:s}", "device", &device, "vendor", &vendor,
                                      "platform", &platform), 0);
+        d.class = CLD_CLASS_GPU; /* as all of them are */
         snprintf(d.name, sizeof d.name, "%s", device);
         snprintf(d.vendor, sizeof d.vendor, "%s", vendor);
         snprintf(d.platform, sizeof d.platform, "%s", platform);
@@ -311,34 +312,50 @@ static void test_classes_are_built(void **state)
     cld_queue_close(p.q);
 }
 
-/* Every value that a parameter can have computes right; what the rule refuses is not run. */
+/* Runs the family's quick checks with this row for every class, unless its rule refuses it. */
+static bool is_right(enum cld_tuned id, enum cld_device_class class,
+                     const struct cld_tuned_row *row)
+{
+    const struct cld_tuned_family *f = cld_tuned_family(id);
+    struct cld_device_info d = cpu;
+    struct cld_tuning t;
+    char why[160];
+    size_t n_passed = 0, n_failed = 0;
+    const struct cld_check_options options = {
+        .ops = cld_tuned_check(id, false),
+        .seed = 1,
+        .family = class == CLD_CLASS_CPU ? CLD_FAMILY_CPU : CLD_FAMILY_GPU,
+        .skip = {[CLD_BF16] = true},
+        .tuning = &t};
+    d.class = class;
+    if (cld_tuned_row_objection(f, &d, row, why, sizeof why))
+        return false;
+    cld_tuning_defaults(&d, &t);
+    for (size_t c = 0; c < cld_tuned_n_classes(f); c++)
+        t.rows[id][c] = *row;
+    OK(cld_check_device(&d, &options, &n_passed, &n_failed, &err));
+    assert_int_equal(n_failed, 0);
+    assert_true(n_passed > 5);
+    return true;
+}
+
+/* The least and the largest value of each parameter of products on CPUs, one at a time; of the other
+ * families a row that has none of the defaults, or one. */
 static void test_values_are_right(void **state)
 {
-    (void)state;
     const struct cld_tuned_family *f = cld_tuned_family(CLD_TUNED_GEMM_CPU);
+    const struct cld_tuned_row small = {{64, 64, 32, 64}}, few_parts = {{128, 2, 256, 32}};
     size_t n_run = 0;
+    (void)state;
     for (size_t p = 0; p < f->n_params; p++)
-        for (size_t v = 0; v < f->params[p].n_values; v++) {
-            struct cld_tuning t;
-            char why[160];
-            size_t n_passed = 0, n_failed = 0;
-            const struct cld_check_options options = {.ops = cld_tuned_check(CLD_TUNED_GEMM_CPU,
-                                                                             false),
-                                                      .seed = 1,
-                                                      .family = CLD_FAMILY_CPU,
-                                                      .skip = {[CLD_BF16] = true},
-                                                      .tuning = &t};
-            cld_tuning_defaults(&cpu, &t);
-            for (size_t c = 0; c < cld_tuned_classes; c++)
-                t.rows[CLD_TUNED_GEMM_CPU][c].v[p] = f->params[p].values[v];
-            if (cld_tuned_row_objection(f, &cpu, &t.rows[CLD_TUNED_GEMM_CPU][0], why, sizeof why))
-                continue;
-            OK(cld_check_device(&cpu, &options, &n_passed, &n_failed, &err));
-            assert_int_equal(n_failed, 0);
-            assert_true(n_passed > 30);
-            n_run++;
+        for (size_t v = 0; v < f->params[p].n_values; v += f->params[p].n_values - 1) {
+            struct cld_tuned_row row = standard();
+            row.v[p] = f->params[p].values[v];
+            n_run += is_right(CLD_TUNED_GEMM_CPU, CLD_CLASS_CPU, &row);
         }
-    assert_true(n_run > 15);
+    assert_true(n_run > 8);
+    assert_true(is_right(CLD_TUNED_GEMM_GPU, CLD_CLASS_GPU, &small));
+    assert_true(is_right(CLD_TUNED_RMSNORM, CLD_CLASS_CPU, &few_parts));
 }
 
 /* --- the tuner -------------------------------------------------------------------------------- */
