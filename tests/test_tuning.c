@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -389,7 +390,7 @@ static enum cld_status pass(struct cld_queue *q, void *arg, struct cld_error *er
         return cld_fill(q, &s->p.c, 0, err);
     }
     if (s->stop) {
-        raise(SIGTERM);
+        kill(getpid(), SIGTERM); /* raise() would leave it pending on this thread */
         while (!cld_signals_stop_asked())
             ;
     }
