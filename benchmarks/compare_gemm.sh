@@ -4,8 +4,12 @@
 #   benchmarks/compare_gemm.sh [BUILD_DIR [ROUNDS]]     BUILD_DIR: build, configured with
 #                                                       -DCLD_BENCHMARKS=ON; ROUNDS: 5
 #
-# CORES="0,1" names the cores. A line a product: kind m n k, then medians over the rounds: GFLOP/s of
-# cldraft, of OpenBLAS, and of the rounds' ratios (above 1: cldraft is faster), their least and most.
+# CORES="0,1" names the cores, DEVICE the CPU device (part of its or its platform's name; PoCL's: a GPU
+# that is there would be taken otherwise), SECONDS_MOST=20 what OpenBLAS may take for a repeat. A line a product:
+# kind m n k, then medians over the rounds: GFLOP/s of cldraft, of OpenBLAS, and of the rounds' ratios
+# (above 1: cldraft is faster), their least and most. Standard error says which round it is and what
+# each round measured, so that a run which is ended from outside leaves something; a round that fails
+# is the last.
 set -euo pipefail
 build=${1:-build}
 rounds=${2:-5}
@@ -14,10 +18,16 @@ source "$(dirname "${BASH_SOURCE[0]}")/pinned.sh"
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for ((round = 1; round <= rounds; round++)); do
+touch "$scratch/lines"
+code=0
+for ((round = 1; round <= rounds && !code; round++)); do
+    echo "round $round of $rounds on cores $cores: cldraft" >&2
     pinned "$build/cldraft" -q bench configs/bench-cpu.ini --format json \
-        --set bench.what=gemm --set bench.roofline=no --set runtime.precision=fp32 >"$scratch/ours.json"
-    pinned "$build/benchmarks/gemm_openblas" "$scratch/ours.json" >>"$scratch/lines"
+        --device "${DEVICE:-Portable Computing Language}" \
+        --set bench.what=gemm --set bench.roofline=no --set runtime.precision=fp32 \
+        >"$scratch/ours.json" || code=$?
+    ((code)) || pinned "$build/benchmarks/gemm_openblas" "$scratch/ours.json" "${SECONDS_MOST:-20}" |
+        tee -a "$scratch/lines" >&2 || code=$?
 done
 
 printf '%-4s %6s %6s %6s  %10s %10s  %6s  %s\n' kind m n k cldraft OpenBLAS ratio range
@@ -38,3 +48,4 @@ sort -s -k1,1 -k2,2n -k3,3n -k4,4n "$scratch/lines" | awk '
     $1 " " $2 " " $3 " " $4 != key { flush(); key = $1 " " $2 " " $3 " " $4; split(key, at, " ") }
     { n++; ours[n] = $5; theirs[n] = $6; ratio[n] = $7 }
     END { flush() }'
+exit "$code"

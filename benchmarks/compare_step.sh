@@ -4,7 +4,8 @@
 #   benchmarks/compare_step.sh REFERENCE.json [CLDRAFT]     CLDRAFT: build/cldraft
 #
 # REFERENCE.json has one or more "median_step_ms" of the same recipe (examples/tiny/README.md), made on
-# the same cores; their least counts. CORES="0,1" names the cores, REPEATS=21 the measured steps.
+# the same cores; their least counts. CORES="0,1" names the cores, DEVICE the device (as in
+# compare_gemm.sh), REPEATS=21 the measured steps.
 set -euo pipefail
 reference=${1:?usage: compare_step.sh REFERENCE.json [CLDRAFT]}
 cldraft=${2:-build/cldraft}
@@ -17,7 +18,8 @@ if [[ -z $theirs ]]; then
     echo "compare_step.sh: $reference has no median_step_ms" >&2
     exit 2
 fi
-ours=$(pinned "$cldraft" -q bench configs/bench-cpu.ini --format jsonl --set bench.what=step \
+ours=$(pinned "$cldraft" -q bench configs/bench-cpu.ini --format jsonl \
+    --device "${DEVICE:-Portable Computing Language}" --set bench.what=step \
     --set runtime.precision=fp32 --set "bench.repeats=${REPEATS:-21}" |
     grep '"precomputed features"' | grep -oE '"median_ms": ?[0-9.eE+-]+' | grep -oE '[0-9.eE+-]+$')
 awk -v ours="$ours" -v theirs="$theirs" 'BEGIN {

@@ -1,13 +1,17 @@
 /* gemm_openblas.c - the matrix products of a `cldraft bench --format json` file once more, by
  * OpenBLAS, measured the same way: warm-up, then as many repeats of as many runs.
  *
- *     gemm_openblas FILE.json
+ *     gemm_openblas FILE.json [SECONDS]
  *
  * prints a line a product in fp32: kind, m, n, k, GFLOP/s of the file, GFLOP/s of OpenBLAS, and the
- * first over the second. Records of other storage are left out. */
+ * first over the second. Records of other storage are left out. A warm-up or a repeat that takes
+ * more than SECONDS (20) ends the program with status 3 and a message: OpenBLAS's threads wait for
+ * each other in loops, which need not end soon where something else decides who runs. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cblas.h>
 #include <jansson.h>
@@ -22,6 +26,25 @@ struct product {
     float beta; /* 1: C adds up */
     float *a, *b, *c;
 };
+
+/* What to say when the time is up: a handler must not format. */
+static char late[256];
+
+static void stop(int sig)
+{
+    (void)sig;
+    _exit(write(STDERR_FILENO, late, strlen(late)) < 0 ? 4 : 3);
+}
+
+/* From here on `seconds` for what `name` says. */
+static void watch(unsigned seconds, const struct product *p, const char *name, const char *part)
+{
+    snprintf(late, sizeof late,
+             "gemm_openblas: %.2s %d %d %d, %s, took more than %u s. Without OpenBLAS's threads: "
+             "OPENBLAS_NUM_THREADS=1; with other kernels of it: OPENBLAS_CORETYPE=Haswell\n",
+             name, p->m, p->n, p->k, part, seconds);
+    alarm(seconds);
+}
 
 static double run(const struct product *p, size_t n_runs)
 {
@@ -52,7 +75,7 @@ static const char *text(const json_t *record, const char *key)
     return s ? s : "";
 }
 
-static int measure(const json_t *record)
+static int measure(const json_t *record, unsigned seconds)
 {
     const char *name = text(record, "name");
     bool tn = !strncmp(name, "TN", 2), nt = !strncmp(name, "NT", 2);
@@ -75,9 +98,13 @@ static int measure(const json_t *record)
         fprintf(stderr, "gemm_openblas: no memory, or a record without shape and repeats\n");
         goto done;
     }
+    watch(seconds, &p, name, "warm-up");
     run(&p, 2); /* threads start, buffers are made */
-    for (size_t i = 0; i < repeats; i++)
+    for (size_t i = 0; i < repeats; i++) {
+        watch(seconds, &p, name, "a repeat");
         ms[i] = run(&p, runs);
+    }
+    alarm(0);
     cld_bench_times(&r, ms, repeats, runs);
     double theirs = 2.0 * p.m * p.n * p.k / r.median_ms * 1e-6;
     printf("%.2s %d %d %d %.2f %.2f %.3f\n", name, p.m, p.n, p.k, ours, theirs, ours / theirs);
@@ -93,22 +120,28 @@ done:
 int main(int argc, char **argv)
 {
     json_error_t e;
-    json_t *records = argc == 2 ? json_load_file(argv[1], 0, &e) : NULL, *record;
+    json_t *records = argc > 1 && argc < 4 ? json_load_file(argv[1], 0, &e) : NULL, *record;
+    unsigned seconds = argc == 3 ? (unsigned)strtoul(argv[2], NULL, 10) : 20;
     size_t i, n = 0;
     int code = 0;
-    if (!json_is_array(records)) {
+    if (!json_is_array(records) || !seconds) {
         fprintf(stderr,
-                argc == 2 ? "gemm_openblas: %s is not from cldraft bench --format json\n"
-                          : "usage: gemm_openblas FILE.json\n",
-                argc == 2 ? argv[1] : "");
+                argc > 1 && seconds
+                    ? "gemm_openblas: %s is not from cldraft bench --format json\n"
+                    : "usage: gemm_openblas FILE.json [SECONDS]\n",
+                argc > 1 ? argv[1] : "");
         json_decref(records);
         return 2;
     }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what was measured is there, whatever comes next */
+    signal(SIGALRM, stop);
+    fprintf(stderr, "gemm_openblas: %s kernels, %d threads\n", openblas_get_corename(),
+            openblas_get_num_threads());
     json_array_foreach(records, i, record) {
         if (strcmp(text(record, "what"), "gemm") ||
             strcmp(text(record, "storage"), "fp32 x fp32 -> fp32"))
             continue;
-        code |= measure(record);
+        code |= measure(record, seconds);
         n++;
     }
     if (!n)

@@ -43,6 +43,7 @@
 #include "gemm_pack.clh"
 
 #define NR (16 * NV)
+#define N_ASKED 2 /* steps of the next panels that are asked for before a block */
 #define FLAGS(T, rows) (((rows) ? PACK_ROWS : 0) | (sizeof(CLD_ELEM(T)) == 2 ? PACK_BF16 : 0))
 
 struct out {
@@ -105,6 +106,21 @@ static inline void store_part(const struct out *o, const float *sum, ulong row, 
         }
 }
 
+/* Asks for what the next block begins with and this one ends with: it comes during the steps. */
+static inline void ask(const struct out *o, bool last, __global const float *rest, ulong row,
+                           ulong column)
+{
+#pragma unroll
+    for (int i = 0; i < MR * NV; i++)
+        CLD_PREFETCH(rest + (MR * NV + i) * 16);
+    if (last)
+#pragma unroll
+        for (int i = 0; i < MR; i++)
+#pragma unroll
+            for (int v = 0; v < NV; v++)
+                CLD_PREFETCH(o->c + (row + i) * o->ld + column + 16 * v);
+}
+
 /* One block: `n_steps` more steps of k on top of what rests (unless `first`); then the sums rest
  * again, or (`last`) become a part of C. */
 static inline void block(const struct out *o, __local const float *strip,
@@ -112,6 +128,7 @@ static inline void block(const struct out *o, __local const float *strip,
                          __global float *rest, ulong row, ulong column)
 {
     float16 sum[MR][NV];
+    ask(o, last, rest, row, column);
 #pragma unroll
     for (int i = 0; i < MR * NV; i++)
         sum[i / NV][i % NV] = first ? (float16)(0) : vload16(i, rest);
@@ -151,16 +168,21 @@ __kernel void gemm_cpu(ulong m, ulong n, ulong k, ulong kc, ulong n_ranges, ulon
             uint n_steps = (uint)min(kc, k - done);
             pack(a, a_at, a_ld, FLAGS(TA, A_ROWS), m, i_begin * MR, min(i_end * MR, m), MR, done,
                  n_steps, strips);
-            for (ulong j = j_begin; j < j_end; j++) {
-                ulong turn = (j - j_begin) % n_together;
-                if (!turn)
-                    pack(b, b_at, b_ld, FLAGS(TB, B_ROWS), n, j * NR,
-                         min(min(j + n_together, j_end) * NR, n), NR, done, n_steps, panels);
-                for (ulong i = i_begin; i < i_end; i++)
-                    block(&o, strips + (i - i_begin) * PACK_STRIP(MR, n_steps),
-                          panels + turn * PACK_STRIP(NR, n_steps), n_steps, !done,
-                          done + n_steps == k, sums + (j * n_blocks + i) * (MR * NR), i * MR,
-                          j * NR);
+            for (ulong j = j_begin; j < j_end; j += n_together) {
+                ulong next = min(j + n_together, j_end), after = min(next + n_together, j_end);
+                uint asked = 0;
+                pack(b, b_at, b_ld, FLAGS(TB, B_ROWS), n, j * NR, min(next * NR, n), NR, done,
+                     n_steps, panels);
+                for (ulong panel = j; panel < next; panel++)
+                    for (ulong i = i_begin; i < i_end; i++, asked += N_ASKED) {
+                        if (next < after)
+                            pack_ask(b, b_at, b_ld, FLAGS(TB, B_ROWS), next * NR,
+                                     min(after * NR, n), done, n_steps, asked, asked + N_ASKED);
+                        block(&o, strips + (i - i_begin) * PACK_STRIP(MR, n_steps),
+                              panels + (panel - j) * PACK_STRIP(NR, n_steps), n_steps, !done,
+                              done + n_steps == k, sums + (panel * n_blocks + i) * (MR * NR),
+                              i * MR, panel * NR);
+                    }
             }
         }
     }

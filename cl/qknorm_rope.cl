@@ -81,9 +81,10 @@ static inline void head_sums(float v[NI], __local float *s)
 #endif
 #define BLOCK (N_SLOTS * NI) /* op_norm.c too */
 
-/* First column of my v-th vector inside a half, and what is left of the half from there. */
+/* First column of my v-th vector inside a half, and what is left of the half from there: a
+ * difference of longs, because Mesa 22 compares an int that became a long wrongly with constants. */
 #define COLUMN(v) (((v) * LPH + lane) * WIDE)
-#define LEFT(v)   (EXACT ? (int)WIDE : (int)n_half - (int)COLUMN(v))
+#define LEFT(v)   (EXACT ? (long)WIDE : (long)n_half - (long)COLUMN(v))
 
 /* My i-th head of the block that begins at `head0`, and whether there is one. */
 #define HEAD(i) (head0 + slot + (i) * N_SLOTS)

@@ -30,7 +30,7 @@ const struct cld_check_op cld_check_ops[] = {
     {"gemm_clblast", cld_check_gemm_clblast, product, false, CLD_QUIRK_NO_CLBLAST},
     {"attention_dense", cld_check_attention_dense, softmax, false, 0},
     {"rmsnorm", cld_check_rmsnorm, graded, true, 0},
-    {"qknorm_rope", cld_check_qknorm_rope, graded, true, CLD_QUIRK_BAD_ROPE},
+    {"qknorm_rope", cld_check_qknorm_rope, graded, true, 0},
     {"swiglu", cld_check_swiglu, plain, true, 0},
     {"add", cld_check_add, copies, false, 0},
     {"gather", cld_check_gather, copies, false, 0},

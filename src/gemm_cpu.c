@@ -57,7 +57,7 @@ struct plan {
 /* PACK_STRIP of gemm_pack.clh. */
 static size_t strip_bytes(size_t width, size_t n_steps)
 {
-    return cld_mul(width * n_steps + (width == 6 ? 2 : 0), sizeof(float));
+    return cld_mul((width * n_steps + 2 + 15) / 16 * 16 | 16, sizeof(float));
 }
 
 /* What a piece costs, in products of one step of k: its block of C, and laying out its rows and

@@ -76,8 +76,10 @@ static enum cld_status compile(const char *base, const char *options, struct cld
              /* Left alone it writes version 1.4 for some modules, which no OpenCL 1.2 or 2 takes.
               */
              !(s = RUN(hint, err, "llvm-spirv-15", "--spirv-max-version=1.0", bitcode, "-o", raw)))
-        s = RUN(hint, err, "spirv-opt", "--strip-debug", "--target-env=opencl1.2", raw, "-o",
-                module);
+        /* Names stay: Oclgrind knows the local arrays of a kernel by theirs, and gives no memory to
+         * those that have lost them. */
+        s = RUN(hint, err, "spirv-opt", "--eliminate-dead-functions", "--remove-duplicates",
+                "--target-env=opencl1.2", raw, "-o", module);
     if (bitcode)
         unlink(bitcode);
     if (raw)

@@ -202,17 +202,6 @@ static bool heads_fit(const struct cld_tensor *x, size_t head_dim, const struct 
            (!w || cld_is_vector(w, head_dim));
 }
 
-/* Refuses it where it is known to be compiled wrongly. */
-static enum cld_status need_rope(const struct cld_queue *q, struct cld_error *err)
-{
-    const struct cld_device_info *d = cld_queue_device(q);
-    return d->quirks & CLD_QUIRK_BAD_ROPE
-               ? cld_fail(err, CLD_E_DEVICE, "use another platform",
-                          "%s compiles the rotary embedding wrongly (the quirk bad-rope)",
-                          d->platform)
-               : CLD_OK;
-}
-
 enum cld_status cld_qknorm_rope_forward(struct cld_queue *q, const struct cld_tensor *x,
                                         const struct cld_tensor *w, float eps, size_t head_dim,
                                         const struct cld_tensor *positions,
@@ -228,7 +217,7 @@ enum cld_status cld_qknorm_rope_forward(struct cld_queue *q, const struct cld_te
     bool fit = heads_fit(x, head_dim, w, positions, table) && cld_same_shape(x, y) &&
                (!rstd || (rstd->n_rows == x->n_rows && rstd->n_cols == x->n_cols / head_dim));
     enum cld_status s = cld_operands_check("qknorm-rope", o, COUNT(o), fit, err);
-    if (s || (s = need_rope(q, err)))
+    if (s)
         return s;
     size_t n_heads = x->n_cols / head_dim;
     struct rope_work work = rope_work(q, o, COUNT(o), x->n_rows, n_heads, head_dim / 2, w, 1);
@@ -264,7 +253,7 @@ enum cld_status cld_qknorm_rope_backward(struct cld_queue *q, const struct cld_t
                        rstd->n_cols == x->n_cols / head_dim && dw && cld_is_vector(dw, head_dim) &&
                        scratch_fits(q, scratch, head_dim)));
     enum cld_status s = cld_operands_check("qknorm-rope backward", o, COUNT(o), fit, err);
-    if (s || (s = need_rope(q, err)))
+    if (s)
         return s;
     size_t n_heads = dy->n_cols / head_dim;
     struct rope_work work = rope_work(q, o, COUNT(o), dy->n_rows, n_heads, head_dim / 2, w, 2);

@@ -41,20 +41,20 @@ static const struct cld_quirk_info quirks[] = {
      "no fault: it reports every access outside a buffer, and cannot see one that guard zones take",
      "checks keep no guard zones around tensors there",
      "https://github.com/jrprice/Oclgrind/wiki/Detecting-Memory-Access-Errors"},
-    {CLD_QUIRK_LOCAL_MODULES, "local-modules", "Oclgrind", "Oclgrind 21.", "21.10",
-     "cannot run kernels with local memory from the bitcode of a SPIR-V module: 'FATAL ERROR: Unsupported "
-     "pointer size: 0 bytes' at the address of a __local array; from source it can",
-     "nothing: it gets the kernels for CPUs, which have none; the checks of those for GPUs fail by modules",
-     ""},
+    {CLD_QUIRK_NAMED_LOCAL, "named-local", "Oclgrind", NULL, "all",
+     "knows the local arrays of a kernel by their names, which begin with the kernel's; one without "
+     "a name, as `spirv-opt --strip-debug` leaves it, gets no memory: 'FATAL ERROR: Unsupported "
+     "pointer size: 0 bytes' (21.10)",
+     "modules keep their names",
+     "https://github.com/jrprice/Oclgrind/blob/master/src/core/Kernel.cpp"},
     {CLD_QUIRK_NO_PARTS, "no-parts", "rusticl", "22.|23.", "Mesa 22 and 23",
      "has no clCreateSubDevices: the call is a jump to nowhere (22.3.6)",
      "a part of such a device is refused", ""},
-    {CLD_QUIRK_BAD_ROPE, "bad-rope", "rusticl", "22.|23.", "Mesa 22 and 23",
-     "compiles qknorm_rope wrongly on llvmpipe (22.3.6): NaN and other values from run to run with the "
-     "kernels for CPUs, a heap that is overwritten with those for GPUs; Oclgrind, PoCL and Intel's "
-     "runtime see no fault in them. It warns 'Treating load_kernel_arg in control flow as uniform, "
-     "results may be incorrect'",
-     "the operation is refused", ""},
+    {CLD_QUIRK_BAD_LONG, "bad-long", "rusticl", "22.|23.", "Mesa 22 and 23",
+     "compares a long that was an int wrongly with a constant: `(long)i >= 16` is true and `(long)i < "
+     "16` false with i = 4 (22.3.6); a long that was a uint, or a difference of such, rightly. In "
+     "qknorm_rope the tail of a row then counted as a whole vector and was written behind its end",
+     "no kernel compares such a long", ""},
     {CLD_QUIRK_GPU_KERNELS, "gpu-kernels", "rusticl", NULL, "all",
      "makes lanes of vectors out of work-items on llvmpipe: with the kernels for CPUs, whose work-items "
      "are vectors themselves, the backward kernels of sparse attention did not compile in four minutes "

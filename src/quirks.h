@@ -18,9 +18,9 @@ enum cld_quirk {
     CLD_QUIRK_NO_PARTS = 1 << 7,       /* no sub-devices: asking for one is fatal */
     CLD_QUIRK_NO_CLBLAST = 1 << 8,     /* CLBlast does not survive it */
     CLD_QUIRK_SEES_MEMORY = 1 << 9,    /* a simulator that reports each stray access */
-    CLD_QUIRK_BAD_ROPE = 1 << 10,      /* qknorm_rope is compiled wrongly */
+    CLD_QUIRK_BAD_LONG = 1 << 10,      /* kernels compare no long that was an int; nobody asks */
     CLD_QUIRK_GPU_KERNELS = 1 << 11,   /* a CPU device that wants the kernels for GPUs */
-    CLD_QUIRK_LOCAL_MODULES = 1 << 12  /* bitcode with local memory does not run; nobody asks */
+    CLD_QUIRK_NAMED_LOCAL = 1 << 12    /* modules keep the names of local arrays; nobody asks */
 };
 
 struct cld_quirk_info {

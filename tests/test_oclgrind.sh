@@ -52,6 +52,18 @@ for file in cl/*.cl; do
     esac
 done
 
+# --- SPIR-V modules, as bitcode: local arrays, which it knows by their names ---
+
+if command -v clang-15 >/dev/null && command -v llvm-spirv-15 >/dev/null; then
+    expect 'modules with local arrays are made' 0 'made now' \
+        spirv --checks --op sum_squares --family gpu --out "$scratch/modules"
+    expect 'and run' 0 '^[1-9][0-9]* passed, 0 failed' check-kernels --op sum_squares --family gpu \
+        --limit 4000 --program spirv --modules "$scratch/modules"
+    check 'modules: no race, no stray access' quiet "$scratch/stderr"
+else
+    echo 'skipped: there are no clang-15 and llvm-spirv-15'
+fi
+
 # --- planted faults are found ---
 
 planted=$(dirname "$cldraft")/tests/test_check_matrix
