@@ -390,6 +390,7 @@ static enum cld_status pass(struct cld_queue *q, void *arg, struct cld_error *er
         return cld_fill(q, &s->p.c, 0, err);
     }
     if (s->stop) {
+        s->stop = false; /* a second signal would end the process */
         kill(getpid(), SIGTERM); /* raise() would leave it pending on this thread */
         while (!cld_signals_stop_asked())
             ;
