@@ -2,6 +2,10 @@
  * attention_fwd_cpu.cl. Tiles of keys and of values come in turn through a ring of three. */
 #include "attention_tensor.clh"
 
+#ifndef TURNED
+#define TURNED 0 /* 1: o is [columns of all heads, query rows], for the product that takes it */
+#endif
+
 /* Powers of two by which scores may pass what they are measured from: sums are multiplied when that
  * moves, so it moves seldom, and float and bf16 are as exact for large weights. */
 #define SLACK 8.0f
@@ -42,12 +46,29 @@ static inline void scale_sums(float sums[D / 8][4], float by0, float by1)
     }
 }
 
-static inline void store_row(float sums[D / 8][4], uint r, float top, float sum, float scale,
-                             __global ushort *o, __global float *lse)
+static inline float inverse(float sum)
 {
-    store_sums(sums, r, sum != 0.0f ? 1.0f / sum : 0.0f, o);
+    return sum != 0.0f ? 1.0f / sum : 0.0f;
+}
+
+static inline void store_lse(float top, float sum, float scale, __global float *lse)
+{
     if (lane_of() % 4 == 0)
         *lse = sum != 0.0f ? fma(top, scale, log(sum)) : 0.0f;
+}
+
+/* A warp's rows times their factors to turned o, from the warp's first row and head on. */
+static inline void store_turned(float sums[D / 8][4], float by0, float by1, bool there,
+                                __global ushort *o, ulong ld)
+{
+    o += lane_of() / 4 * ld + turned_row();
+#pragma unroll
+    for (uint i = 0; i < D / 8; i++) {
+        const uint2 t = turn_rows(pack_bf16(sums[i][0] * by0, sums[i][1] * by0),
+                                  pack_bf16(sums[i][2] * by1, sums[i][3] * by1));
+        if (there)
+            *(__global uint2 *)(o + 8 * i * ld) = t;
+    }
 }
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_tensor(
@@ -117,11 +138,23 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_t
         WAIT_COPIES(0);
         sum0 = quad_sum(sum0);
         sum1 = quad_sum(sum1);
+        float by0 = inverse(sum0), by1 = inverse(sum1);
+#if TURNED
+        uint first = get_local_id(0) / 32 * 16, row = row_of(at, first);
+        store_turned(sums, real0 ? by0 : 0.0f, real1 ? by1 : 0.0f,
+                     first / QT < at.n_heads && row + turned_row() < ((uint)n_q + 7) / 8 * 8,
+                     o + o_at + (at.head + first / QT) * D * o_ld + row, o_ld);
+#else
         if (real0)
-            store_row(sums, 0, top0, sum0, scale, o + o_at + place_of(at, own, o_ld),
+            store_sums(sums, 0, by0, o + o_at + place_of(at, own, o_ld));
+        if (real1)
+            store_sums(sums, 1, by1, o + o_at + place_of(at, own + 8, o_ld));
+#endif
+        if (real0)
+            store_lse(top0, sum0, scale,
                       lse + lse_at + (at.head + own / QT) * lse_ld + row_of(at, own));
         if (real1)
-            store_row(sums, 1, top1, sum1, scale, o + o_at + place_of(at, own + 8, o_ld),
+            store_lse(top1, sum1, scale,
                       lse + lse_at + (at.head + (own + 8) / QT) * lse_ld + row_of(at, own + 8));
         if (visited && at.head == 0 && get_local_id(0) == 0)
             atomic_add(visited + visited_at, n_visited);

@@ -30,7 +30,9 @@ __kernel void column_sum(__global const float *part, ulong part_ld, ulong n_part
     const uint slice = LANE / STRIP;
     CLD_SHARE(i, (n_cols + STRIP - 1) / STRIP) {
         const ulong j = i * STRIP + LANE % STRIP;
-        float sum = 0.0f;
+        float sum = 0.0f, before = 0.0f;
+        if (slice == 0 && j < n_cols)
+            before = out[out_at + j]; /* early: it is as far away as a row of parts */
         if (j < n_cols)
 #pragma unroll 8
             for (ulong p = slice; p < n_parts; p += SLICES)
@@ -40,7 +42,7 @@ __kernel void column_sum(__global const float *part, ulong part_ld, ulong n_part
         if (slice == 0 && j < n_cols) {
             for (int k = 1; k < SLICES; k++)
                 sum += s[LANE + k * STRIP];
-            out[out_at + j] += sum;
+            out[out_at + j] = before + sum;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }

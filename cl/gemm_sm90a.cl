@@ -20,6 +20,9 @@
 #ifndef STAGES
 #define STAGES 5 /* slices in the ring */
 #endif
+#ifndef SWIGLU
+#define SWIGLU 0 /* 1: B's columns are gate's and up's in turns of 8: C is silu(gate) * up, turned */
+#endif
 #define BM      64
 #define BK      16
 #define WORKERS 128
@@ -205,6 +208,26 @@ static inline void sum_tile(struct ring ring, struct place *p, uint n_steps, int
         put((float4)(v[2], v[3], v[6], v[7]), row + 8, column + 16 * g, m, n, OUT_ARGUMENTS);      \
     }
 
+#if SWIGLU
+static inline float gated(float gate, float up)
+{
+    return gate * native_recip(1.0f + exp2_approx(gate * -M_LOG2E_F)) * up;
+}
+
+/* Eight columns of SwiGLU for a warp's 16 rows, from `row` on. Sums of rows that do not exist are
+ * zero, and so is what is made of them. */
+#undef PUT
+#define PUT(g)                                                                                     \
+    {                                                                                              \
+        float v[8];                                                                                \
+        READ(g, v);                                                                                \
+        const uint2 t = turn_rows(pack_bf16(gated(v[0], v[4]), gated(v[1], v[5])),                 \
+                                  pack_bf16(gated(v[2], v[6]), gated(v[3], v[7])));                \
+        if (row < room && column + 8 * g < n / 2)                                                  \
+            *(__global uint2 *)(c + c_at + (column + 8 * g) * c_ld + row) = t;                     \
+    }
+#endif
+
 /* maps: 256 bytes a work-group at a multiple of 128, for its descriptors of A and B: a kernel of its own
  * that made them once would cost more than its work. Addresses and ld of A and B are multiples of 8
  * elements. k > 0. */
@@ -243,8 +266,14 @@ gemm_sm90a(ulong m, ulong n, ulong k, __global uchar *maps, __global const ushor
         else
             sum_tile(ring, &p, w.n_steps, 1);
         uint2 begin = work_begin(w, (uint)tile);
+#if SWIGLU /* a lane's in C turned */
+        ulong row = begin.x + id / 32 * 16 + turned_row();
+        uint column = begin.y / 2 + id % 32 / 4;
+        const ulong room = (m + 7) / 8 * 8; /* of C's rows */
+#else
         ulong row = begin.x + id / 32 * 16 + id % 32 / 4;
         uint column = begin.y + id % 4 * 2;
+#endif
         EACH(PUT)
     }
 }

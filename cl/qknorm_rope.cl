@@ -3,10 +3,10 @@
  *
  * A piece of work is a block of BLOCK neighbouring heads of a row, so that row, position and angles
  * are found once for all of them. In the GPU family LPH neighbouring work-items share a head, each
- * holding 8 elements of either half, and each takes NI heads, N_SLOTS apart, whose loads are under
- * way together. In the CPU family a work-item holds a whole head, and a block is one head. The
- * rotation is orthogonal, so its backward pass is the rotation by the negative angle. Backward, a
- * run of pieces makes one row of `part`: its share of dw. */
+ * holding 8 elements of either half; in the CPU family a work-item holds a whole head, and a block
+ * is one head. The rotation is orthogonal, so its backward pass is the rotation by the negative
+ * angle. Backward, a run of pieces makes one row of `part`: its share of dw. On a GPU the heads of
+ * the next piece are under way while a group is at work on this one. */
 #ifndef ODD_HALF
 #define ODD_HALF 0 /* 1: head_dim / 2 is no multiple of 8: halves have tails and lose alignment */
 #endif
@@ -44,63 +44,81 @@
 #undef NV
 #define NV      ((n_half + WIDE - 1) / WIDE)
 #define LPH     1
-#define NI      1
-#define N_SLOTS 1
 #define HEAD_SCRATCH(s)
-#define HEAD_SUMS(v, s)
-/* A CPU reads at use, from its cache; a GPU reads early. */
+#define HEAD_SUM(v, s) (v)
+/* A CPU reads at use, from its cache; a GPU reads early, and holds what it read as it is stored. */
+#define HOLD(T, h)
 #define READ(T, h, p, v, left)
+#define TAKE(g, h)
 #define USE(T, h, p, v, left) LOADW(T, p, COLUMN(v), left)
 #else
 #ifndef LPH
 #define LPH 1 /* work-items to a head: n_half / 8 rounded up, at most 16 */
 #endif
-#ifndef NI
-#define NI 1 /* heads of a work-item */
-#endif
 #define MAX_NV  1
-#define READ(T, h, p, v, left) ((h) = LOADW(T, p, COLUMN(v), left))
-#define USE(T, h, p, v, left)  (h)
-#define N_SLOTS (LOCAL / LPH)
+#define HOLD(T, h)             CLD_CAT(held_, T) h
+#define READ(T, h, p, v, left) ((h) = CLD_CAT(holdw_, T)((p) + COLUMN(v), left, 0.0f))
+#define TAKE(g, h)             ((g) = (h))
+#define USE(T, h, p, v, left)  CLD_CAT(value_, T)(h)
+#define HEAD_SUM(v, s)         head_sum((v), (s))
+#if NVIDIA && (LPH & (LPH - 1)) == 0 /* the items of a head are neighbours in a warp */
+#define HEAD_SCRATCH(s) __local float *s = 0
+static inline float head_sum(float v, __local float *s)
+{
+    (void)s;
+#pragma unroll
+    for (uint k = 1; k < LPH; k *= 2)
+        v += as_float(swap_lanes(as_uint(v), k));
+    return v;
+}
+#else
 /* Items behind the last slot read past the others what nobody uses. */
-#define HEAD_SCRATCH(s) __local float s[NI * LOCAL + LPH]
-#define HEAD_SUMS(v, s) head_sums((v), (s))
-static inline void head_sums(float v[NI], __local float *s)
+#define HEAD_SCRATCH(s) __local float s[LOCAL + LPH]
+static inline float head_sum(float v, __local float *s)
 {
     const uint first = (uint)LANE / LPH * LPH;
-    for (uint i = 0; i < NI; i++)
-        s[i * LOCAL + LANE] = v[i];
+    float sum = 0.0f;
+    s[LANE] = v;
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint i = 0; i < NI; i++) {
-        v[i] = 0.0f;
-        for (uint k = 0; k < LPH; k++)
-            v[i] += s[i * LOCAL + first + k];
-    }
+    for (uint k = 0; k < LPH; k++)
+        sum += s[first + k];
     barrier(CLK_LOCAL_MEM_FENCE);
+    return sum;
 }
 #endif
-#define BLOCK (N_SLOTS * NI) /* op_norm.c too */
+#endif
+#define BLOCK (CLD_CPU ? 1 : LOCAL / LPH) /* op_norm.c too */
+#ifndef N_BLOCKS
+#define N_BLOCKS ((n_heads + BLOCK - 1) / BLOCK) /* of a row; a constant saves divisions */
+#endif
 
 /* First column of my v-th vector inside a half, and what is left of the half from there: a
  * difference of longs, because Mesa 22 compares an int that became a long wrongly with constants. */
 #define COLUMN(v) (((v) * LPH + lane) * WIDE)
 #define LEFT(v)   (EXACT ? (long)WIDE : (long)n_half - (long)COLUMN(v))
 
-/* My i-th head of the block that begins at `head0`, and whether there is one. */
-#define HEAD(i) (head0 + slot + (i) * N_SLOTS)
-#define MINE(i) (CLD_CPU || EXACT || (slot < N_SLOTS && HEAD(i) < n_heads))
+/* Row of a piece; the last row behind the last piece. */
+#define ROW_OF(piece) min((uint)(piece) / n_blocks, (uint)n_rows - 1)
+
+/* My head of a piece, whether there is one, and what of its vectors. */
+#define HEAD_OF(piece) (((uint)(piece) - ROW_OF(piece) * n_blocks) * BLOCK + slot)
+#define MINE(head)     (CLD_CPU || EXACT || (slot < BLOCK && (head) < n_heads))
+#define SHARE(head, v) (MINE(head) ? LEFT(v) : 0)
 
 /* Where its halves begin in a row. */
-#define HALF_A(i) (HEAD(i) * (2ul * n_half))
-#define HALF_B(i) (HEAD(i) * (2ul * n_half) + n_half)
+#define HALF_A(head) ((head) * (2u * n_half))
+#define HALF_B(head) ((head) * (2u * n_half) + n_half)
 
 /* The host keeps positions inside the table; a wrong one must not read outside. */
 #define ANGLES(position)                                                                          \
     (table + table_at + min((ulong)max((position), 0), n_positions - 1) * table_ld)
 
-/* Position of the row of a piece; of the last row behind the last piece. */
-#define POSITION(piece)                                                                           \
-    positions[positions_at + min((uint)(piece) / n_blocks, (uint)n_rows - 1)]
+/* Both halves of a head, early, if there is such a piece. */
+#define READ_HEAD(T, a, b, row, head, there)                                                      \
+    {                                                                                             \
+        READ(T, a, (row) + HALF_A(head), 0, (there) ? SHARE(head, 0) : 0);                        \
+        READ(T, b, (row) + HALF_B(head), 0, (there) ? SHARE(head, 0) : 0);                        \
+    }
 
 __kernel void qknorm_rope_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulong x_ld,
                                   __global const CLD_ELEM(W) *w, ulong w_at,
@@ -112,57 +130,64 @@ __kernel void qknorm_rope_forward(__global const CLD_ELEM(X) *x, ulong x_at, ulo
                                   float eps)
 {
     HEAD_SCRATCH(s);
+    const float per_column = 1.0f / (2.0f * n_half);
     const uint lane = (uint)LANE % LPH, slot = (uint)LANE / LPH;
-    const uint n_blocks = (n_heads + BLOCK - 1) / BLOCK;
+    const uint n_blocks = N_BLOCKS;
+    const ulong n_pieces = n_rows * n_blocks;
     w += w_at;
-    int position = POSITION(CLD_FIRST(n_rows * n_blocks));
-    CLD_SHARE(piece, n_rows * n_blocks) {
-        const ulong r = (uint)piece / n_blocks;
-        const uint head0 = ((uint)piece - (uint)r * n_blocks) * BLOCK;
-        __global const float *cosines = ANGLES(position);
-        position = POSITION(CLD_NEXT(piece)); /* early, so that angles need not wait for it */
-        floatw a[NI][MAX_NV], b[NI][MAX_NV], c[MAX_NV], d[MAX_NV];
-#pragma unroll
-        for (uint i = 0; i < NI; i++) {
-            __global const CLD_ELEM(X) *xh = x + x_at + r * x_ld + HEAD(i) * (2ul * n_half);
-            for (uint v = 0; v < NV; v++) {
-                a[i][v] = LOADW(X, xh, COLUMN(v), MINE(i) ? LEFT(v) : 0);
-                b[i][v] = LOADW(X, xh + n_half, COLUMN(v), MINE(i) ? LEFT(v) : 0);
-            }
-        }
-        for (uint v = 0; v < NV; v++) {
-            c[v] = LOADW(f32, cosines, COLUMN(v), LEFT(v));
-            d[v] = LOADW(f32, cosines + n_half, COLUMN(v), LEFT(v));
-        }
+    x += x_at;
+    positions += positions_at;
+    uint next_r = ROW_OF(CLD_FIRST(n_pieces)), next_head = HEAD_OF(CLD_FIRST(n_pieces));
+    int position = positions[next_r];
+    HOLD(X, next_a);
+    HOLD(X, next_b);
+    HOLD(W, wa);
+    HOLD(W, wb);
 #if NORM
-        float scale[NI];
-#pragma unroll
-        for (uint i = 0; i < NI; i++) {
-            floatw squares = 0.0f;
-            for (uint v = 0; v < NV; v++)
-                squares += a[i][v] * a[i][v] + b[i][v] * b[i][v];
-            scale[i] = sumw(squares);
-        }
-        HEAD_SUMS(scale, s);
-#pragma unroll
-        for (uint i = 0; i < NI; i++) {
-            scale[i] = rsqrt(scale[i] / (2.0f * n_half) + eps);
-            for (uint v = 0; v < NV; v++) {
-                a[i][v] *= scale[i] * LOADW(W, w, COLUMN(v), LEFT(v));
-                b[i][v] *= scale[i] * LOADW(W, w + n_half, COLUMN(v), LEFT(v));
-            }
-            if (rstd && lane == 0 && MINE(i))
-                rstd[rstd_at + r * rstd_ld + HEAD(i)] = scale[i];
-        }
+    READ(W, wa, w, 0, LEFT(0));
+    READ(W, wb, w + n_half, 0, LEFT(0));
 #endif
-#pragma unroll
-        for (uint i = 0; i < NI; i++) {
-            __global CLD_ELEM(Y) *yh = y + y_at + r * y_ld + HEAD(i) * (2ul * n_half);
-            for (uint v = 0; v < NV; v++) {
-                STOREW(Y, a[i][v] * c[v] - b[i][v] * d[v], yh, COLUMN(v), MINE(i) ? LEFT(v) : 0);
-                STOREW(Y, b[i][v] * c[v] + a[i][v] * d[v], yh + n_half, COLUMN(v),
-                       MINE(i) ? LEFT(v) : 0);
-            }
+    READ_HEAD(X, next_a, next_b, x + next_r * x_ld, next_head, CLD_FIRST(n_pieces) < n_pieces)
+    CLD_SHARE(piece, n_pieces) {
+        const uint r = next_r, head = next_head;
+        __global const CLD_ELEM(X) *xr = x + r * x_ld;
+        __global CLD_ELEM(Y) *yr = y + y_at + r * y_ld;
+        __global const float *cosines = ANGLES(position);
+        HOLD(X, xa);
+        HOLD(X, xb);
+        HOLD(f32, c);
+        HOLD(f32, d);
+        READ(f32, c, cosines, 0, LEFT(0));
+        READ(f32, d, cosines + n_half, 0, LEFT(0));
+        TAKE(xa, next_a);
+        TAKE(xb, next_b);
+        /* The next piece is under way while this one is added up. */
+        next_r = ROW_OF(CLD_NEXT(piece));
+        next_head = HEAD_OF(CLD_NEXT(piece));
+        position = positions[next_r];
+        READ_HEAD(X, next_a, next_b, x + next_r * x_ld, next_head, CLD_NEXT(piece) < n_pieces)
+#if NORM
+        floatw squares = 0.0f;
+        for (uint v = 0; v < NV; v++) {
+            const floatw a = USE(X, xa, xr + HALF_A(head), v, LEFT(v));
+            const floatw b = USE(X, xb, xr + HALF_B(head), v, LEFT(v));
+            squares += a * a + b * b;
+        }
+        const float scale = rsqrt(HEAD_SUM(sumw(squares), s) * per_column + eps);
+        if (rstd && lane == 0 && MINE(head))
+            rstd[rstd_at + r * rstd_ld + head] = scale;
+#endif
+        for (uint v = 0; v < NV; v++) {
+            floatw a = USE(X, xa, xr + HALF_A(head), v, LEFT(v));
+            floatw b = USE(X, xb, xr + HALF_B(head), v, LEFT(v));
+            const floatw cv = USE(f32, c, cosines, v, LEFT(v));
+            const floatw dv = USE(f32, d, cosines + n_half, v, LEFT(v));
+#if NORM
+            a *= scale * USE(W, wa, w, v, LEFT(v));
+            b *= scale * USE(W, wb, w + n_half, v, LEFT(v));
+#endif
+            STOREW(Y, a * cv - b * dv, yr + HALF_A(head), COLUMN(v), SHARE(head, v));
+            STOREW(Y, b * cv + a * dv, yr + HALF_B(head), COLUMN(v), SHARE(head, v));
         }
     }
 }
@@ -182,81 +207,94 @@ __kernel void qknorm_rope_backward(__global const CLD_ELEM(X) *x, ulong x_at, ul
     __local float slots[LOCAL * 2 * WIDE];
 #endif
     const uint lane = (uint)LANE % LPH, slot = (uint)LANE / LPH;
-    const uint n_blocks = (n_heads + BLOCK - 1) / BLOCK;
+    const uint n_blocks = N_BLOCKS;
     const ulong n_pieces = n_rows * n_blocks;
     w += w_at;
+    x += x_at;
+    dy += dy_at;
+    dx += dx_at;
+    positions += positions_at;
+    HOLD(W, wa);
+    HOLD(W, wb);
+#if NORM
+    READ(W, wa, w, 0, LEFT(0));
+    READ(W, wb, w + n_half, 0, LEFT(0));
+#endif
     CLD_SHARE(p, n_parts) {
-        const ulong end = (p + 1) * n_pieces / n_parts;
+        const ulong first = p * n_pieces / n_parts, end = (p + 1) * n_pieces / n_parts;
+        uint next_r = ROW_OF(first), next_head = HEAD_OF(first);
+        int position = positions[next_r];
+        HOLD(DY, next_a);
+        HOLD(DY, next_b);
+        HOLD(X, next_xa);
+        HOLD(X, next_xb);
         floatw sum_a[MAX_NV], sum_b[MAX_NV];
         for (uint v = 0; v < NV; v++)
             sum_a[v] = sum_b[v] = 0.0f;
-        for (ulong piece = p * n_pieces / n_parts; piece < end; piece++) {
-            const ulong r = (uint)piece / n_blocks;
-            const uint head0 = ((uint)piece - (uint)r * n_blocks) * BLOCK;
-            __global const float *cosines = ANGLES(positions[positions_at + r]);
-            __global const CLD_ELEM(DY) *dyr = dy + dy_at + r * dy_ld;
-            __global const CLD_ELEM(X) *xr = x + x_at + r * x_ld;
+        READ_HEAD(DY, next_a, next_b, dy + next_r * dy_ld, next_head, true)
+#if NORM
+        READ_HEAD(X, next_xa, next_xb, x + next_r * x_ld, next_head, true)
+#endif
+        for (ulong piece = first; piece < end; piece++) {
+            const uint r = next_r, head = next_head;
+            __global const float *cosines = ANGLES(position);
+            __global const CLD_ELEM(DY) *dyr = dy + r * dy_ld;
+            __global const CLD_ELEM(X) *xr = x + r * x_ld;
+            __global CLD_ELEM(DX) *dxr = dx + r * dx_ld;
+            HOLD(DY, ya);
+            HOLD(DY, yb);
+            HOLD(X, xa);
+            HOLD(X, xb);
+            HOLD(f32, c);
+            HOLD(f32, d);
+            READ(f32, c, cosines, 0, LEFT(0));
+            READ(f32, d, cosines + n_half, 0, LEFT(0));
+#if NORM
+            const float scale = MINE(head) ? rstd[rstd_at + r * rstd_ld + head] : 0.0f;
+#endif
+            TAKE(ya, next_a);
+            TAKE(yb, next_b);
+#if NORM
+            TAKE(xa, next_xa);
+            TAKE(xb, next_xb);
+#endif
+            next_r = ROW_OF(piece + 1);
+            next_head = HEAD_OF(piece + 1);
+            position = positions[next_r];
+            READ_HEAD(DY, next_a, next_b, dy + next_r * dy_ld, next_head, piece + 1 < end)
+#if NORM
+            READ_HEAD(X, next_xa, next_xb, x + next_r * x_ld, next_head, piece + 1 < end)
+#endif
             /* Gradients of the halves before the rotation, and x's halves. */
-            floatw a[NI][MAX_NV], b[NI][MAX_NV], ha[NI][MAX_NV], hb[NI][MAX_NV];
-            floatw c[MAX_NV], d[MAX_NV];
-#pragma unroll
-            for (uint i = 0; i < NI; i++)
-                for (uint v = 0; v < NV; v++) {
-                    READ(DY, a[i][v], dyr + HALF_A(i), v, MINE(i) ? LEFT(v) : 0);
-                    READ(DY, b[i][v], dyr + HALF_B(i), v, MINE(i) ? LEFT(v) : 0);
-#if NORM
-                    READ(X, ha[i][v], xr + HALF_A(i), v, MINE(i) ? LEFT(v) : 0);
-                    READ(X, hb[i][v], xr + HALF_B(i), v, MINE(i) ? LEFT(v) : 0);
-#endif
-                }
+            floatw a[MAX_NV], b[MAX_NV];
             for (uint v = 0; v < NV; v++) {
-                READ(f32, c[v], cosines, v, LEFT(v));
-                READ(f32, d[v], cosines + n_half, v, LEFT(v));
+                const floatw da = USE(DY, ya, dyr + HALF_A(head), v, LEFT(v));
+                const floatw db = USE(DY, yb, dyr + HALF_B(head), v, LEFT(v));
+                const floatw cv = USE(f32, c, cosines, v, LEFT(v));
+                const floatw dv = USE(f32, d, cosines + n_half, v, LEFT(v));
+                a[v] = da * cv + db * dv;
+                b[v] = db * cv - da * dv;
             }
-#pragma unroll
-            for (uint i = 0; i < NI; i++)
-                for (uint v = 0; v < NV; v++) {
-                    const floatw da = USE(DY, a[i][v], dyr + HALF_A(i), v, LEFT(v));
-                    const floatw db = USE(DY, b[i][v], dyr + HALF_B(i), v, LEFT(v));
-                    const floatw cv = USE(f32, c[v], cosines, v, LEFT(v));
-                    const floatw dv = USE(f32, d[v], cosines + n_half, v, LEFT(v));
-                    a[i][v] = da * cv + db * dv;
-                    b[i][v] = db * cv - da * dv;
-                }
 #if NORM
-            float scale[NI], mean[NI];
-#pragma unroll
-            for (uint i = 0; i < NI; i++) {
-                floatw dot = 0.0f;
-                scale[i] = MINE(i) ? rstd[rstd_at + r * rstd_ld + HEAD(i)] : 0.0f;
-                for (uint v = 0; v < NV; v++) {
-                    ha[i][v] = USE(X, ha[i][v], xr + HALF_A(i), v, LEFT(v)) * scale[i];
-                    hb[i][v] = USE(X, hb[i][v], xr + HALF_B(i), v, LEFT(v)) * scale[i];
-                    sum_a[v] += a[i][v] * ha[i][v];
-                    sum_b[v] += b[i][v] * hb[i][v];
-                    a[i][v] *= LOADW(W, w, COLUMN(v), LEFT(v));
-                    b[i][v] *= LOADW(W, w + n_half, COLUMN(v), LEFT(v));
-                    dot += a[i][v] * ha[i][v] + b[i][v] * hb[i][v];
-                }
-                mean[i] = sumw(dot);
+            floatw ha[MAX_NV], hb[MAX_NV], dot = 0.0f;
+            for (uint v = 0; v < NV; v++) {
+                ha[v] = USE(X, xa, xr + HALF_A(head), v, LEFT(v)) * scale;
+                hb[v] = USE(X, xb, xr + HALF_B(head), v, LEFT(v)) * scale;
+                sum_a[v] += a[v] * ha[v];
+                sum_b[v] += b[v] * hb[v];
+                a[v] *= USE(W, wa, w, v, LEFT(v));
+                b[v] *= USE(W, wb, w + n_half, v, LEFT(v));
+                dot += a[v] * ha[v] + b[v] * hb[v];
             }
-            HEAD_SUMS(mean, s);
-#pragma unroll
-            for (uint i = 0; i < NI; i++) {
-                mean[i] /= 2.0f * n_half;
-                for (uint v = 0; v < NV; v++) {
-                    a[i][v] = scale[i] * (a[i][v] - ha[i][v] * mean[i]);
-                    b[i][v] = scale[i] * (b[i][v] - hb[i][v] * mean[i]);
-                }
+            const float mean = HEAD_SUM(sumw(dot), s) / (2.0f * n_half);
+            for (uint v = 0; v < NV; v++) {
+                a[v] = scale * (a[v] - ha[v] * mean);
+                b[v] = scale * (b[v] - hb[v] * mean);
             }
 #endif
-#pragma unroll
-            for (uint i = 0; i < NI; i++) {
-                __global CLD_ELEM(DX) *dxh = dx + dx_at + r * dx_ld + HEAD(i) * (2ul * n_half);
-                for (uint v = 0; v < NV; v++) {
-                    STOREW(DX, a[i][v], dxh, COLUMN(v), MINE(i) ? LEFT(v) : 0);
-                    STOREW(DX, b[i][v], dxh + n_half, COLUMN(v), MINE(i) ? LEFT(v) : 0);
-                }
+            for (uint v = 0; v < NV; v++) {
+                STOREW(DX, a[v], dxr + HALF_A(head), COLUMN(v), SHARE(head, v));
+                STOREW(DX, b[v], dxr + HALF_B(head), COLUMN(v), SHARE(head, v));
             }
         }
 #if NORM
@@ -273,7 +311,7 @@ __kernel void qknorm_rope_backward(__global const CLD_ELEM(X) *x, ulong x_at, ul
         for (uint j = (uint)LANE; j < 2 * n_half; j += LOCAL) {
             const uint c = j % n_half, at = c / WIDE * (2 * WIDE) + j / n_half * WIDE + c % WIDE;
             float sum = 0.0f;
-            for (uint k = 0; k < N_SLOTS; k++)
+            for (uint k = 0; k < BLOCK; k++)
                 sum += slots[k * LPH * (2 * WIDE) + at];
             dw[j] = sum;
         }

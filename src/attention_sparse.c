@@ -129,7 +129,7 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
 
 const struct cld_attention_impl cld_attention_sparse_cpu = {
     "sparse cpu", CLD_ATTENTION_SPARSE, {[CLD_CLASS_CPU] = true}, NULL, shape_cpu, forward,
-    backward};
+    backward, false};
 const struct cld_attention_impl cld_attention_sparse_gpu = {
     "sparse gpu", CLD_ATTENTION_SPARSE, {[CLD_CLASS_GPU] = true}, NULL, shape_gpu, forward,
-    backward};
+    backward, false};

@@ -104,7 +104,7 @@ static bool is_aligned(const struct cld_tensor *const *t, size_t n)
 }
 
 static enum cld_status run_pass(struct cld_queue *q, const struct cld_attention_plan *p,
-                                const struct pass *pass, bool aligned, size_t n_pieces,
+                                const struct pass *pass, bool aligned, bool turned, size_t n_pieces,
                                 const struct cld_arg *args, size_t n_args, struct cld_error *err)
 {
     char name[48], file[56], options[128];
@@ -113,14 +113,16 @@ static enum cld_status run_pass(struct cld_queue *q, const struct cld_attention_
     struct cld_kernel *k = NULL;
     snprintf(name, sizeof name, "attention_%s_tensor", pass->name);
     snprintf(file, sizeof file, "%s.cl", name);
-    snprintf(options, sizeof options, "%s -DALIGNED=%d", p->options, aligned);
+    snprintf(options, sizeof options, "%s -DALIGNED=%d%s", p->options, aligned,
+             turned ? " -DTURNED=1" : "");
     const struct cld_kernel_spec spec = {file, name, options, p->local};
     enum cld_status s = cld_kernel_get_ptx(
         q, &spec, change.target || change.max_registers ? &change : NULL, &k, err);
     return s ? s : cld_launch(q, k, n_pieces, args, n_args, err);
 }
-#define RUN_PASS(q, p, pass, aligned, n_pieces, err, ...)                                         \
-    run_pass((q), (p), (pass), (aligned), (n_pieces), (const struct cld_arg[]){__VA_ARGS__},      \
+#define RUN_PASS(q, p, pass, aligned, turned, n_pieces, err, ...)                                 \
+    run_pass((q), (p), (pass), (aligned), (turned), (n_pieces),                                   \
+             (const struct cld_arg[]){__VA_ARGS__},                                               \
              sizeof((const struct cld_arg[]){__VA_ARGS__}) / sizeof(struct cld_arg), (err))
 
 static enum cld_status forward(struct cld_queue *q, const struct cld_attention *a,
@@ -129,9 +131,10 @@ static enum cld_status forward(struct cld_queue *q, const struct cld_attention *
     const struct cld_attention_mask *m = a->mask;
     const struct cld_tensor *const all[] = {a->q, a->k, a->v, a->o};
     size_t n = n_q_pieces(a->plan, m->n_q);
-    return RUN_PASS(q, a->plan, &fwd, is_aligned(all, 4), n, err, CLD_TENSOR_ARGS(a->q),
-                    CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o),
-                    CLD_TENSOR_ARGS(a->lse), CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 0, n));
+    return RUN_PASS(q, a->plan, &fwd, is_aligned(all, 4), a->o_turned, n, err,
+                    CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v),
+                    CLD_TENSOR_ARGS(a->o), CLD_TENSOR_ARGS(a->lse),
+                    CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 0, n));
 }
 
 static enum cld_status backward(struct cld_queue *q, const struct cld_attention *a,
@@ -144,15 +147,15 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
     bool aligned = is_aligned(all, 8);
     size_t n = n_q_pieces(a->plan, m->n_q);
     enum cld_status s =
-        RUN_PASS(q, a->plan, &dq, aligned, n, err, CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k),
-                 CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o), CLD_TENSOR_ARGS(a->lse),
-                 CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 1, n), CLD_TENSOR_ARGS(g->d_o),
-                 CLD_TENSOR_ARGS(g->d_q), CLD_BUF(a->scratch), CLD_BUF(a->scratch),
+        RUN_PASS(q, a->plan, &dq, aligned, false, n, err, CLD_TENSOR_ARGS(a->q),
+                 CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o),
+                 CLD_TENSOR_ARGS(a->lse), CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 1, n),
+                 CLD_TENSOR_ARGS(g->d_o), CLD_TENSOR_ARGS(g->d_q), CLD_BUF(a->scratch), CLD_BUF(a->scratch),
                  CLD_U64(z.counters_at_bytes / sizeof(uint32_t)), CLD_U64(z.n_counters));
     if (s)
         return s;
     n = cld_mul3(m->tiles.n_k_tiles, a->plan->n_kv_heads, z.n_splits);
-    return RUN_PASS(q, a->plan, &dkv, aligned, n, err, CLD_TENSOR_ARGS(a->q),
+    return RUN_PASS(q, a->plan, &dkv, aligned, false, n, err, CLD_TENSOR_ARGS(a->q),
                     CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v),
                     CLD_MASK_ARGS(a, m->bwd_ptr_at, m->bwd_at, 2, n), CLD_TENSOR_ARGS(g->d_o),
                     CLD_TENSOR_ARGS(g->d_k), CLD_TENSOR_ARGS(g->d_v), CLD_BUF(a->scratch),
@@ -163,7 +166,7 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
 
 const struct cld_attention_impl cld_attention_sparse_sm80 = {
     "sparse sm80", CLD_ATTENTION_SPARSE, {[CLD_CLASS_GPU] = true}, fits_sm80, shape, forward,
-    backward};
+    backward, true};
 const struct cld_attention_impl cld_attention_sparse_sm90a = {
     "sparse sm90a", CLD_ATTENTION_SPARSE, {[CLD_CLASS_GPU] = true}, fits_sm90a, shape, forward,
-    backward};
+    backward, true};

@@ -37,6 +37,8 @@ struct work {
     struct cld_attention_mask mask;
     struct cld_buf *scratch;
     struct cld_check_tensor *q, *k, *v, *o, *lse, *d_o, *d_q, *d_k, *d_v, *visited;
+    struct cld_check_tensor *o_turned; /* NULL: it cannot be turned */
+    double *want_turned;               /* the check's */
     double *want_o, *want_lse, *want_dq, *want_dk, *want_dv,
         *row; /* row: weights, their gradients */
 };
@@ -221,6 +223,24 @@ static enum cld_status plan_and_mask(struct cld_check *c, struct work *w,
     return cld_attention_mask_set(c->q, &w->plan, w->spans, w->n_q, w->n_keys, &w->mask, err);
 }
 
+/* The result of the forward pass once more, turned, where it can be; zeros behind up to 8 rows. */
+static enum cld_status make_turned(struct cld_check *c, struct work *w, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t cols = w->geo.n_heads * w->geo.head_dim, n = cld_round_up(w->n_q, 8);
+    if (!cld_attention_turns(&w->plan) || !n)
+        return CLD_OK;
+    c->pad = 8;
+    c->skew = 0;
+    if ((s = cld_check_output(c, "o, turned", CLD_BF16, cols, n, &w->o_turned, err)) ||
+        (s = cld_check_doubles(c, cols * n, &w->want_turned, err)))
+        return s;
+    for (size_t j = 0; j < cols; j++)
+        for (size_t i = 0; i < n; i++)
+            w->want_turned[j * n + i] = i < w->n_q ? w->want_o[i * cols + j] : 0;
+    return CLD_OK;
+}
+
 /* Forward and backward. Scratch is full of NaN before each: nothing may be left from a call before.
  */
 static enum cld_status body(struct cld_check *c, void *arg, struct cld_error *err)
@@ -228,7 +248,16 @@ static enum cld_status body(struct cld_check *c, void *arg, struct cld_error *er
     struct work *w = arg;
     enum cld_status s = CLD_OK;
     const struct cld_attention a = {&w->plan, &w->mask,   &w->q->t,       &w->k->t,  &w->v->t,
-                                    &w->o->t, &w->lse->t, &w->visited->t, w->scratch};
+                                    &w->o->t, &w->lse->t, &w->visited->t, w->scratch, false};
+    if (w->o_turned) {
+        struct cld_attention turned = a;
+        struct cld_tensor o = cld_tensor_cols(&w->o_turned->t, 0, w->n_q);
+        turned.o = &o;
+        turned.o_turned = true;
+        turned.visited = NULL;
+        if ((s = cld_attention_forward(c->q, &turned, err)))
+            return s;
+    }
     if ((s = cld_buf_fill(w->scratch, 0, cld_buf_bytes(w->scratch), UINT32_MAX, err)) ||
         (s = cld_attention_forward(c->q, &a, err)) ||
         (s = cld_buf_fill(w->scratch, 0, cld_buf_bytes(w->scratch), UINT32_MAX, err)))
@@ -253,6 +282,8 @@ static enum cld_status compare(struct cld_check *c, const struct work *w, double
     double n = (double)w->mask.tiles.n_listed;
     const double want_visited[4] = {n, n, n, 0};
     enum cld_check_bound of_lse = steep ? CLD_BOUND_F32_LONG : CLD_BOUND_F32;
+    if (w->o_turned && (s = cld_check_compare(c, w->o_turned, w->want_turned, of_o, err)))
+        return s;
     if ((s = cld_check_compare(c, w->lse, w->want_lse, of_lse, err)) ||
         (s = cld_check_compare(c, w->o, w->want_o, of_o, err)) ||
         (s = cld_check_compare(c, w->d_q, w->want_dq, of_grads, err)) ||
@@ -282,7 +313,8 @@ static enum cld_status check_case(struct cld_check *c, const struct shape *shape
     c->skew = shape->n_ctx % 2 * 3;
     if (c->skip || (s = make_spans(c, &w, err)) || (s = make_tensors(c, &w, grads, size, err)) ||
         (s = plan_and_mask(c, &w, backend, grads, err)) || (s = reference(&w, err)) ||
-        (s = cld_check_twice(c, body, &w, err)) || (s = compare(c, &w, size, err)))
+        (s = make_turned(c, &w, err)) || (s = cld_check_twice(c, body, &w, err)) ||
+        (s = compare(c, &w, size, err)))
         goto done;
     cld_check_end(c);
 done:

@@ -1,5 +1,7 @@
 #include "check_gemm.h"
 
+#include <math.h>
+
 #include "op_gemm.h"
 #include "probe.h"
 
@@ -13,6 +15,7 @@ struct product {
     bool bias;
     enum residual residual;
     size_t pad, skew; /* of every tensor, see struct cld_check */
+    size_t most_copied_bytes;
 };
 
 static const char *const kind_names[] = {"NT", "NN", "TN"};
@@ -107,7 +110,8 @@ static enum cld_status check_product(struct cld_check *c, const struct product *
                             .c = &out->t,
                             .bias = bias ? &bias->t : NULL,
                             .residual = r ? &r->t : NULL,
-                            .bf16_products = rounds(p)};
+                            .bf16_products = rounds(p),
+                            .most_copied_bytes = p->most_copied_bytes};
     if ((s = cld_buf_create(c->q, "scratch", cld_gemm_scratch_bytes(c->q, &o.g), &o.scratch, err)))
         goto done;
     if ((s = cld_check_doubles(c, p->m * p->n, &want, err)) ||
@@ -191,12 +195,69 @@ static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend b
                     .residual = round ? (enum residual)(turn / 2 % 3) : no_residual,
                     .pad = round ? 4 * (turn % 2) + turn % 5 : 0,
                     .skew = round ? 4 * (turn % 5) + turn % 2 : 0,
+                    .most_copied_bytes = round ? 4096 : 0, /* large ones in parts of a few rows */
                 };
                 enum cld_status s = check_product(c, &p, err);
                 if (s)
                     return s;
             }
     return CLD_OK;
+}
+
+/* SwiGLU of a product's results, gate's and up's columns in turns of 8, turned. */
+static enum cld_status check_swiglu(struct cld_check *c, enum cld_gemm_backend backend, size_t m,
+                                    size_t n, size_t k, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    const struct product p = {.kind = CLD_GEMM_TN, .backend = backend, .m = m, .n = n, .k = k};
+    struct cld_check_tensor *a, *b, *out;
+    struct operands o = {.scratch = NULL};
+    double *z, *want, *from_a, *from_b;
+    cld_check_begin(c, "gemm%s with swiglu %zux%zux%zu", backend_names[backend], m, n, k);
+    if (c->skip || (s = cld_check_input(c, "a", CLD_BF16, k, m, 1, &a, err)) ||
+        (s = cld_check_output(c, "y", CLD_BF16, n / 2, cld_round_up(m, 8), &out, err)) ||
+        (s = cld_check_doubles(c, n / 2 * cld_round_up(m, 8), &want, err)) ||
+        (s = cld_check_doubles(c, m * n, &z, err)) ||
+        (s = cld_check_doubles(c, m * k, &from_a, err)) ||
+        (s = cld_check_doubles(c, k * n, &from_b, err)) ||
+        (s = cld_check_input(c, "b", CLD_BF16, k, n, 0.3, &b, err)))
+        return s;
+    struct cld_tensor y = cld_tensor_cols(&out->t, 0, m); /* zeros stand behind */
+    o.g = (struct cld_gemm){.kind = p.kind,
+                            .backend = backend,
+                            .a = &a->t,
+                            .b = &b->t,
+                            .c = &y,
+                            .swiglu = true};
+    if ((s = cld_buf_create(c->q, "scratch", cld_gemm_scratch_bytes(c->q, &o.g), &o.scratch, err)))
+        goto done;
+    operand(&p, a, true, m, k, from_a);
+    operand(&p, b, false, k, n, from_b);
+    reference(&p, from_a, from_b, NULL, NULL, z);
+    for (size_t j = 0; j < n / 2; j++)
+        for (size_t i = 0; i < cld_round_up(m, 8); i++) {
+            const double *unit = z + i * n + j / 8 * 16 + j % 8;
+            want[j * cld_round_up(m, 8) + i] =
+                i < m ? unit[0] / (1 + exp(-unit[0])) * unit[8] : 0;
+        }
+    s = cld_check_twice(c, body, &o, err);
+    if (!s && !(s = cld_check_compare(c, out, want, CLD_BOUND_BF16, err)))
+        cld_check_end(c);
+done:
+    cld_buf_free(o.scratch);
+    return s;
+}
+
+/* Tiles that are narrow, alone and behind others, and that are not full. */
+static enum cld_status check_swiglus(struct cld_check *c, enum cld_gemm_backend backend,
+                                     struct cld_error *err)
+{
+    static const size_t sizes[][3] = {{1, 16, 16},   {65, 208, 33},   {64, 192, 128},
+                                      {130, 64, 17}, {257, 1040, 40}, {70, 448, 64}};
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; cld_check_takes(c, false) && i < sizeof sizes / sizeof *sizes && !s; i++)
+        s = check_swiglu(c, backend, sizes[i][0], sizes[i][1], sizes[i][2], err);
+    return s;
 }
 
 enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err)
@@ -225,6 +286,8 @@ enum cld_status cld_check_gemm_tensor(struct cld_check *c, struct cld_error *err
         s = check_shapes(c, CLD_GEMM_SM80, n_shapes, err);
     if (!s && sm90a)
         s = check_shapes(c, CLD_GEMM_SM90A, n_shapes, err);
+    if (!s && sm90a && c->storage == CLD_BF16)
+        s = check_swiglus(c, CLD_GEMM_SM90A, err);
     return s;
 }
 

@@ -101,5 +101,6 @@ const struct cld_gemm_ops cld_gemm_clblast = {
                                               supports,
                                               scratch_bytes,
                                               false,
+                                              false,
                                               NULL,
                                               run};

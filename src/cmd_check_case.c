@@ -117,7 +117,8 @@ static enum cld_status upload_features(struct runner *r, size_t first, size_t n,
     return CLD_OK;
 }
 
-/* Output rows of the blocks go to their slots; slots count anchors of documents from `anchor`. */
+/* Output rows of the blocks go to their slots, before the loss uses their place; slots count anchors
+ * of documents from `anchor`. */
 static enum cld_status keep_output(struct runner *r, size_t anchor, struct cld_error *err)
 {
     size_t per = r->k.config.block_size * r->k.config.hidden;
@@ -134,10 +135,10 @@ static enum cld_status run_docs(struct runner *r, size_t first, size_t n, double
     if ((s = cld_batch_build(&r->batch, r->k.docs + first, n, &r->k.rules, true, err)) ||
         (s = upload_features(r, first, n, err)) ||
         (s = cld_drafter_forward(&r->d, &r->batch, err)) ||
-        (s = cld_drafter_loss(&r->d, &r->batch, inv_sum_weight, true, score, err)) ||
-        (s = cld_drafter_backward(&r->d, &r->batch, err)))
+        (s = keep_output(r, (size_t)(r->k.docs[first].anchors - r->k.doc_anchors), err)) ||
+        (s = cld_drafter_loss(&r->d, &r->batch, inv_sum_weight, true, score, err)))
         return s;
-    return keep_output(r, (size_t)(r->k.docs[first].anchors - r->k.doc_anchors), err);
+    return cld_drafter_backward(&r->d, &r->batch, err);
 }
 
 /* Compares with a tensor of the file and notes the error against its tolerance. */

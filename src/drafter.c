@@ -14,6 +14,9 @@ static const size_t row_room = 16;
  */
 static const size_t shard_grain = 64;
 
+/* Tensors that share a buffer begin at multiples of this. */
+static const size_t room_grain_bytes = 256;
+
 enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, struct cld_error *err)
 {
     bool slides = false;
@@ -188,58 +191,152 @@ static size_t seen_room(const struct cld_drafter *d)
                    cld_mul(d->limits.n_blocks, d->config.block_size));
 }
 
+/* Whether the tensors of a layer, which all layers share, are one buffer, which the loss uses too. */
+static bool has_room(const struct cld_drafter *d)
+{
+    return d->options.train && d->options.recompute;
+}
+
+/* `t` at this byte of `whole`. */
+static void plan_at(struct cld_plan *plan, struct cld_tensor *t, const struct cld_tensor *whole,
+                    size_t at_bytes, enum cld_dtype type, size_t n_rows, size_t n_cols,
+                    const char *name)
+{
+    cld_plan_part(plan, t, whole, 0, n_rows, n_cols, "%s", name);
+    t->type = type;
+    t->offset = at_bytes / cld_dtype_bytes(type);
+}
+
+/* What a layer has beside its input. */
+struct layer_tensor {
+    struct cld_tensor *t;
+    enum cld_dtype type;
+    size_t n_rows, n_cols;
+    bool seen;  /* by later passes, where keys are kept */
+    bool cheap; /* made of others without a product */
+    const char *name;
+};
+enum { n_layer_tensors = 16 };
+
+static void list_layer(const struct cld_drafter *d, struct cld_drafter_layer *l, size_t n_ctx,
+                       size_t n_draft, struct layer_tensor list[n_layer_tensors])
+{
+    const struct cld_drafter_config *c = &d->config;
+    const enum cld_dtype s = d->options.storage, f = CLD_F32;
+    size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, keys = n_ctx + n_draft;
+    size_t n = n_draft, n_seen = seen_room(d), wide = c->intermediate;
+    const struct layer_tensor all[n_layer_tensors] = {
+        {&l->rstd1, f, 1, n, false, false, "rstd1"},
+        {&l->y1, s, n, c->hidden, false, true, "norm1"},
+        {&l->q_raw, s, n, q, false, false, "q projection"},
+        {&l->q, s, n, q, false, true, "q"},
+        {&l->rstd_q, f, n, c->n_heads, false, false, "rstd q"},
+        {&l->k_raw, s, keys, kv, false, false, "k projection"},
+        {&l->k, s, n_seen, kv, true, true, "k"},
+        {&l->rstd_k, f, keys, c->n_kv_heads, false, false, "rstd k"},
+        {&l->v, s, n_seen, kv, true, false, "v"},
+        {&l->o, s, n, q, false, false, "attention"},
+        {&l->lse, f, c->n_heads, n, false, false, "lse"},
+        {&l->x_mid, s, n, c->hidden, false, false, "x mid"},
+        {&l->rstd2, f, 1, n, false, false, "rstd2"},
+        {&l->y2, s, n, c->hidden, false, false, "norm2"},
+        {&l->gate_up, s, n, cld_mul(2, wide), false, false, "gate and up"},
+        {&l->act, s, n, wide, false, false, "mlp"}};
+    memcpy(list, all, sizeof all);
+}
+
+static size_t bytes_of(size_t n_rows, size_t n_cols, enum cld_dtype type)
+{
+    return cld_round_up(cld_mul3(n_rows, n_cols, cld_dtype_bytes(type)), room_grain_bytes);
+}
+
+/* Gradients through attention, in the place of gate and up, whose own gradients are done by then:
+ * of q, k and v side by side, and behind them that of attention's result. */
+static size_t attention_grads_elems(const struct cld_drafter *d, size_t n_ctx, size_t n_draft)
+{
+    const struct cld_drafter_config *c = &d->config;
+    size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    return cld_add(cld_mul(n_ctx + n_draft, cld_add(q, cld_mul(2, kv))), cld_mul(n_draft, q));
+}
+
+/* The room, and in it the tensors of a layer one behind the other; behind the gradients through
+ * attention, where gate and up are large enough, those that are cheaply made again for it. */
+static void plan_room(struct cld_drafter *d, const struct layer_tensor *list, size_t n_ctx,
+                      size_t n_draft, struct cld_plan *plan)
+{
+    size_t grads_bytes = bytes_of(1, attention_grads_elems(d, n_ctx, n_draft), d->options.storage);
+    size_t n_bytes = 0, at_bytes = 0, cheap_bytes = grads_bytes, gate_up_bytes = 0, gate_up_at = 0;
+    for (size_t k = 0; k < n_layer_tensors; k++) {
+        size_t own_bytes = bytes_of(list[k].n_rows, list[k].n_cols, list[k].type);
+        n_bytes = cld_add(n_bytes, own_bytes);
+        if (list[k].cheap)
+            cheap_bytes = cld_add(cheap_bytes, own_bytes);
+        if (list[k].t == &d->layers[0].gate_up)
+            gate_up_bytes = own_bytes;
+    }
+    d->remakes = cheap_bytes <= gate_up_bytes;
+    if (d->remakes)
+        n_bytes -= cheap_bytes - grads_bytes;
+    cld_plan_tensor(plan, &d->room, CLD_F32, 1, n_bytes / sizeof(float), CLD_FOR_ACTIVATIONS,
+                    "a layer, or the loss");
+    for (size_t k = 0; k < n_layer_tensors; k++) {
+        const struct layer_tensor *t = &list[k];
+        if (d->remakes && t->cheap)
+            continue;
+        if (t->t == &d->layers[0].gate_up)
+            gate_up_at = at_bytes;
+        plan_at(plan, t->t, &d->room, at_bytes, t->type, t->n_rows, t->n_cols, t->name);
+        at_bytes = cld_add(at_bytes, bytes_of(t->n_rows, t->n_cols, t->type));
+    }
+    at_bytes = gate_up_at + grads_bytes;
+    for (size_t k = 0; k < n_layer_tensors && d->remakes; k++) {
+        const struct layer_tensor *t = &list[k];
+        if (!t->cheap)
+            continue;
+        plan_at(plan, t->t, &d->room, at_bytes, t->type, t->n_rows, t->n_cols, t->name);
+        at_bytes += bytes_of(t->n_rows, t->n_cols, t->type);
+    }
+}
+
 static void plan_layer(struct cld_drafter *d, size_t i, size_t n_ctx, size_t n_draft,
                        struct cld_plan *plan)
 {
     const struct cld_drafter_config *c = &d->config;
     struct cld_drafter_layer *l = &d->layers[i];
-    enum cld_dtype s = d->options.storage;
-    size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, keys = n_ctx + n_draft;
-    size_t n_seen = seen_room(d);
+    struct layer_tensor list[n_layer_tensors], first[n_layer_tensors];
     /* Without a backward pass, and with recompute, only the layer's input is its own; the rest is
      * shared with the first layer - but not keys and values that later passes see. */
     bool own = i == 0 || (d->options.train && !d->options.recompute);
     enum cld_purpose kept = d->options.train ? CLD_FOR_ACTIVATIONS : CLD_FOR_TEMPORARY;
-    enum cld_purpose seen = d->limits.n_kept ? CLD_FOR_KEPT : kept;
-    cld_plan_tensor(plan, &l->x_in, s, n_draft, c->hidden, kept, "layer %zu x", i);
-    if (!own) {
-        struct cld_drafter_layer *first = &d->layers[0];
-        size_t n_tensors = (size_t)(&l->act - &l->rstd1) + 1;
-        for (size_t k = 0; k < n_tensors; k++) {
-            struct cld_tensor *shared = &first->rstd1 + k;
-            plan_columns(plan, &l->rstd1 + k, shared, 0, shared->n_cols, shared->name);
-        }
-        if (d->limits.n_kept) {
-            cld_plan_tensor(plan, &l->k, s, n_seen, kv, seen, "layer %zu k", i);
-            cld_plan_tensor(plan, &l->v, s, n_seen, kv, seen, "layer %zu v", i);
-        }
-        return;
+    list_layer(d, l, n_ctx, n_draft, list);
+    list_layer(d, &d->layers[0], n_ctx, n_draft, first);
+    /* The first input is gathered again for the backward pass, in the last one's place. */
+    if (has_room(d) && i && i + 1 == c->n_layers)
+        plan_columns(plan, &l->x_in, &d->layers[0].x_in, 0, c->hidden, "x of the last layer");
+    else
+        cld_plan_tensor(plan, &l->x_in, d->options.storage, n_draft, c->hidden, kept,
+                        "layer %zu x", i);
+    if (has_room(d) && !i)
+        plan_room(d, list, n_ctx, n_draft, plan);
+    for (size_t k = 0; k < n_layer_tensors && !(has_room(d) && !i); k++) {
+        const struct layer_tensor *t = &list[k];
+        bool seen = t->seen && d->limits.n_kept;
+        if (own || seen)
+            cld_plan_tensor(plan, t->t, t->type, t->n_rows, t->n_cols, seen ? CLD_FOR_KEPT : kept,
+                            "layer %zu %s", i, t->name);
+        else
+            plan_columns(plan, t->t, first[k].t, 0, t->n_cols, t->name);
     }
-    cld_plan_tensor(plan, &l->rstd1, CLD_F32, 1, n_draft, kept, "layer %zu rstd1", i);
-    cld_plan_tensor(plan, &l->y1, s, n_draft, c->hidden, kept, "layer %zu norm1", i);
-    cld_plan_tensor(plan, &l->q_raw, s, n_draft, q, kept, "layer %zu q projection", i);
-    cld_plan_tensor(plan, &l->q, s, n_draft, q, kept, "layer %zu q", i);
-    cld_plan_tensor(plan, &l->rstd_q, CLD_F32, n_draft, c->n_heads, kept, "layer %zu rstd q", i);
-    cld_plan_tensor(plan, &l->k_raw, s, keys, kv, kept, "layer %zu k projection", i);
-    cld_plan_tensor(plan, &l->k, s, n_seen, kv, seen, "layer %zu k", i);
-    cld_plan_tensor(plan, &l->rstd_k, CLD_F32, keys, c->n_kv_heads, kept, "layer %zu rstd k", i);
-    cld_plan_tensor(plan, &l->v, s, n_seen, kv, seen, "layer %zu v", i);
-    cld_plan_tensor(plan, &l->o, s, n_draft, q, kept, "layer %zu attention", i);
-    cld_plan_tensor(plan, &l->lse, CLD_F32, c->n_heads, n_draft, kept, "layer %zu lse", i);
-    cld_plan_tensor(plan, &l->x_mid, s, n_draft, c->hidden, kept, "layer %zu x mid", i);
-    cld_plan_tensor(plan, &l->rstd2, CLD_F32, 1, n_draft, kept, "layer %zu rstd2", i);
-    cld_plan_tensor(plan, &l->y2, s, n_draft, c->hidden, kept, "layer %zu norm2", i);
-    cld_plan_tensor(plan, &l->gate_up, s, n_draft, cld_mul(2, c->intermediate), kept,
-                    "layer %zu gate and up", i);
     plan_columns(plan, &l->gate, &l->gate_up, 0, c->intermediate, "gate");
     plan_columns(plan, &l->up, &l->gate_up, c->intermediate, c->intermediate, "up");
-    cld_plan_tensor(plan, &l->act, s, n_draft, c->intermediate, kept, "layer %zu mlp", i);
 }
 
 /* Whether the product that makes dy of the gradients of gate and up would turn them first, and
- * SwiGLU's kernel can do so. */
+ * SwiGLU's kernel can do so. It costs a tensor as large as both, which recompute is to save. */
 static bool products_turn(const struct cld_drafter *d)
 {
+    if (d->options.recompute)
+        return false;
     const struct cld_tensor *gate_up = &d->layers[0].gate_up;
     struct cld_gemm g = {.kind = CLD_GEMM_NN,
                          .backend = d->gemm,
@@ -261,17 +358,20 @@ static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
     size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, keys = n_ctx + n_draft;
     const enum cld_dtype s = d->options.storage;
     const enum cld_purpose t = CLD_FOR_TEMPORARY;
-    cld_plan_tensor(plan, &d->dx, s, n_draft, c->hidden, t, "dx");
+    /* The gradients of the two norms' inputs take their places. */
+    cld_plan_part(plan, &d->dx, &d->x_out, 0, n_draft, c->hidden, "dx");
+    cld_plan_part(plan, &d->d_fc, &d->fc_out, 0, n_ctx, c->hidden, "d fc");
     struct cld_tensor *mlp = &d->d_mlp_turned, *qkv = &d->d_qkv;
+    const struct cld_tensor *place = has_room(d) ? &d->layers[0].gate_up : mlp;
     size_t n_qkv = cld_add(q, cld_mul(2, kv)), n_elems = cld_mul(keys, n_qkv);
     if (products_turn(d)) {
         cld_plan_tensor(plan, mlp, s, cld_mul(2, c->intermediate), cld_round_up(n_draft, 8), t,
                         "d mlp, turned");
         mlp->n_cols = n_draft;
     }
-    if (cld_mul(mlp->n_rows, mlp->ld) >= cld_add(n_elems, cld_mul(n_draft, q))) {
-        cld_plan_part(plan, qkv, mlp, 0, keys, n_qkv, "d q, k and v");
-        cld_plan_part(plan, &d->d_o, mlp, n_elems, n_draft, q, "d attention");
+    if (cld_mul(place->n_rows, place->ld) >= attention_grads_elems(d, n_ctx, n_draft)) {
+        cld_plan_part(plan, qkv, place, 0, keys, n_qkv, "d q, k and v");
+        cld_plan_part(plan, &d->d_o, place, n_elems, n_draft, q, "d attention");
     } else {
         cld_plan_tensor(plan, qkv, s, keys, n_qkv, t, "d q, k and v");
         cld_plan_tensor(plan, &d->d_o, s, n_draft, q, t, "d attention");
@@ -281,15 +381,43 @@ static void plan_gradients(struct cld_drafter *d, size_t n_ctx, size_t n_draft,
     plan_columns(plan, &d->d_v, qkv, q + kv, kv, "d v");
     plan_columns(plan, &d->d_kv, qkv, q, cld_mul(2, kv), "d k and v");
     cld_plan_tensor(plan, &d->d_ctx, CLD_F32, n_ctx, c->hidden, t, "d context");
-    cld_plan_tensor(plan, &d->d_fc, s, n_ctx, c->hidden, t, "d fc");
+}
+
+/* Where tensors of the loss go: with recompute one behind the other into the room of a layer, which
+ * holds nothing while the loss is at work. */
+struct loss_places {
+    const struct cld_drafter *d;
+    struct cld_plan *plan;
+    size_t used_bytes;
+};
+
+/* One of them. Without a room it lies in `place`, which the loss finds idle (NULL: none), if it
+ * fits; else it is on its own. */
+static void plan_of_loss(struct loss_places *p, struct cld_tensor *t,
+                         const struct cld_tensor *place, enum cld_dtype type, size_t n_rows,
+                         size_t n_cols, const char *name)
+{
+    const struct cld_tensor *room = &p->d->room;
+    size_t n_bytes = bytes_of(n_rows, n_cols, type);
+    if (room->n_rows && cld_add(p->used_bytes, n_bytes) <= cld_tensor_bytes(room)) {
+        plan_at(p->plan, t, room, p->used_bytes, type, n_rows, n_cols, name);
+        p->used_bytes += n_bytes;
+    } else if (place &&
+               cld_mul3(n_rows, n_cols, cld_dtype_bytes(type)) <= cld_tensor_bytes(place)) {
+        plan_at(p->plan, t, place, place->offset * cld_dtype_bytes(place->type), type, n_rows,
+                n_cols, name);
+    } else {
+        cld_plan_tensor(p->plan, t, type, n_rows, n_cols, CLD_FOR_LOSS, "%s", name);
+    }
 }
 
 static void plan_soft_targets(struct cld_drafter *d, size_t n_draft, size_t chunk,
-                              struct cld_plan *plan)
+                              struct loss_places *places)
 {
     const struct cld_drafter_config *c = &d->config;
     const struct cld_tensor *f = d->options.features;
     const enum cld_purpose l = CLD_FOR_LOSS;
+    struct cld_plan *plan = places->plan;
     cld_plan_part(plan, &d->state, f, d->options.objective.state_at, d->limits.n_ctx, c->hidden,
                   "the target's last state");
     d->state.ld = f->ld;
@@ -298,68 +426,62 @@ static void plan_soft_targets(struct cld_drafter *d, size_t n_draft, size_t chun
                     "last states of a chunk");
     cld_plan_tensor(plan, &d->state_normed, d->options.storage, chunk, c->hidden, l,
                     "last states of a chunk, normalised");
-    cld_plan_tensor(plan, &d->target_logits, CLD_F32, chunk, c->vocab, l,
-                    "the target's logits of a chunk");
+    plan_of_loss(places, &d->target_logits, NULL, CLD_F32, chunk, c->vocab,
+                 "the target's logits of a chunk");
     cld_plan_tensor(plan, &d->soft_sums, CLD_F32, 2 * chunk, CLD_SOFT_SUMS, l,
                     "sums of logits of a chunk");
 }
 
-/* A tensor of the loss. With recompute the layers' tensors hold nothing while it is at work, but
- * for their inputs: then it lies in one of those, where it fits. */
-static void plan_of_loss(const struct cld_drafter *d, struct cld_tensor *t,
-                         const struct cld_tensor *place, enum cld_dtype type, size_t n_rows,
-                         size_t n_cols, struct cld_plan *plan, const char *name)
-{
-    size_t n_bytes = cld_mul3(n_rows, n_cols, cld_dtype_bytes(type));
-    if (d->options.recompute && n_bytes <= cld_tensor_bytes(place)) {
-        cld_plan_part(plan, t, place, 0, n_rows, n_cols, "%s", name);
-        t->type = type;
-    } else {
-        cld_plan_tensor(plan, t, type, n_rows, n_cols, CLD_FOR_LOSS, "%s", name);
-    }
-}
-
 static void plan_loss(struct cld_drafter *d, size_t n_draft, struct cld_plan *plan)
 {
-    const struct cld_drafter_layer *layer = &d->layers[0];
     const enum cld_dtype s = d->options.storage;
     const struct cld_drafter_config *c = &d->config;
     size_t chunk = cld_min(cld_mul(d->limits.loss_chunk, c->block_size), n_draft);
     const enum cld_purpose l = CLD_FOR_LOSS;
+    struct loss_places places = {d, plan, 0};
     cld_plan_tensor(plan, &d->sup_rows, CLD_I32, 1, n_draft, l, "supervised rows");
     cld_plan_tensor(plan, &d->place, CLD_I32, 1, n_draft, l, "places of rows");
     cld_plan_tensor(plan, &d->labels, CLD_I32, 1, n_draft, l, "labels");
     cld_plan_tensor(plan, &d->weights_row, CLD_F32, 1, n_draft, l, "loss weights");
     cld_plan_tensor(plan, &d->ce, CLD_F32, 1, n_draft, l, "cross-entropy");
     cld_plan_tensor(plan, &d->hit, CLD_I32, 1, n_draft, l, "hits");
-    plan_of_loss(d, &d->zs, &layer->q_raw, s, n_draft, c->hidden, plan, "supervised z");
-    plan_of_loss(d, &d->logits, &layer->gate_up, CLD_F32, chunk, c->vocab, plan,
+    plan_of_loss(&places, &d->zs, NULL, s, n_draft, c->hidden, "supervised z");
+    plan_of_loss(&places, &d->logits, &d->d_mlp_turned, CLD_F32, chunk, c->vocab,
                  "logits of a chunk");
+    /* z is copied from before there are logits, dz comes after them. */
+    if (has_room(d) && cld_mul3(n_draft, c->hidden, cld_dtype_bytes(s)) <=
+                           cld_tensor_bytes(&d->logits))
+        plan_at(plan, &d->z, &d->logits, d->logits.offset * sizeof(float), s, n_draft, c->hidden,
+                "z");
+    else
+        cld_plan_tensor(plan, &d->z, s, n_draft, c->hidden,
+                        d->options.train ? CLD_FOR_ACTIVATIONS : CLD_FOR_TEMPORARY, "z");
     const struct cld_head_loss loss = {
         .gemm = d->gemm, .z = &d->zs, .head = d->head, .logits = &d->logits};
     /* Soft targets write the gradient of the logits plain, and then nothing is turned. */
     if (!d->options.objective.soft && cld_head_loss_turns(d->q, &loss)) {
         /* Rows of the turned head begin at multiples of 16 bytes. */
-        cld_plan_tensor(plan, &d->head_turned, CLD_BF16, c->hidden, cld_round_up(c->vocab, 8), l,
-                        "head, turned");
+        plan_of_loss(&places, &d->head_turned, NULL, CLD_BF16, c->hidden, cld_round_up(c->vocab, 8),
+                     "head, turned");
         d->head_turned.n_cols = c->vocab;
     }
     if (!d->options.train)
         return;
     if (cld_drafter_head_turned(d)) {
-        plan_of_loss(d, &d->d_logits, &layer->act, CLD_BF16, c->vocab, cld_round_up(chunk, 8), plan,
+        plan_of_loss(&places, &d->d_logits, NULL, CLD_BF16, c->vocab, cld_round_up(chunk, 8),
                      "d logits of a chunk, turned");
         d->d_logits.n_cols = chunk;
     } else if (s == CLD_F32) {
         cld_plan_part(plan, &d->d_logits, &d->logits, 0, chunk, c->vocab, "d logits of a chunk");
     } else {
-        plan_of_loss(d, &d->d_logits, &layer->act, s, chunk, c->vocab, plan, "d logits of a chunk");
+        plan_of_loss(&places, &d->d_logits, NULL, s, chunk, c->vocab, "d logits of a chunk");
     }
     if (d->options.objective.soft)
-        plan_soft_targets(d, n_draft, chunk, plan);
+        plan_soft_targets(d, n_draft, chunk, &places);
     /* A chunk's gradient is made when its logits have been. */
     cld_plan_part(plan, &d->dzs, &d->zs, 0, n_draft, c->hidden, "d supervised z");
-    plan_of_loss(d, &d->dz, &layer->q, s, n_draft, c->hidden, plan, "dz");
+    /* Nobody reads z behind the loss. */
+    cld_plan_part(plan, &d->dz, &d->z, 0, n_draft, c->hidden, "dz");
 }
 
 static void plan_tensors(struct cld_drafter *d, struct cld_plan *plan)
@@ -387,10 +509,9 @@ static void plan_tensors(struct cld_drafter *d, struct cld_plan *plan)
         plan_layer(d, i, n_ctx, n_draft, plan);
     cld_plan_tensor(plan, &d->x_out, s, n_draft, c->hidden, kept, "x out");
     cld_plan_tensor(plan, &d->rstd_out, CLD_F32, 1, n_draft, kept, "final rstd");
-    cld_plan_tensor(plan, &d->z, s, n_draft, c->hidden, kept, "z");
-    plan_loss(d, n_draft, plan);
     if (d->options.train)
         plan_gradients(d, n_ctx, n_draft, plan);
+    plan_loss(d, n_draft, plan);
     cld_plan_buffer(plan, &d->mask_full.buf, d->attention.mask_bytes, CLD_FOR_ATTENTION,
                     "mask of full layers");
     if (c->sliding_window)
@@ -413,47 +534,61 @@ static void forward_context(struct cld_drafter *d)
                  CLD_CTX(&d->fc_out));
     cld_add_rmsnorm(g, CLD_CTX(&d->fc_out), CLD_ALL(&d->hidden_norm->weight), eps, CLD_CTX(&d->ctx),
                     CLD_CTX(&d->rstd_ctx));
-    cld_add_gather(g, CLD_ALL(d->embed), CLD_DRAFT(&d->draft_ids), CLD_DRAFT(&d->layers[0].x_in));
 }
 
-static void forward_layer(struct cld_drafter *d, size_t i)
+/* Queries and keys as attention takes them. */
+static void add_rotations(struct cld_drafter *d, struct cld_graph *g, struct cld_drafter_layer *l)
 {
-    struct cld_graph *g = &d->forward;
     const struct cld_drafter_config *c = &d->config;
-    struct cld_drafter_layer *l = &d->layers[i];
-    struct cld_tensor *next = i + 1 < c->n_layers ? &d->layers[i + 1].x_in : &d->x_out;
     float eps = (float)c->rms_norm_eps;
-    l->fwd_first = g->n;
-    cld_add_rmsnorm(g, CLD_DRAFT(&l->x_in), CLD_ALL(&l->ln1->weight), eps, CLD_DRAFT(&l->y1),
-                    CLD_DRAFT(&l->rstd1));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wq->weight), CLD_NONE, CLD_NONE,
-                 CLD_DRAFT(&l->q_raw));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wk->weight), CLD_NONE, CLD_NONE,
-                 CLD_BEHIND(&l->k_raw));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y1), CLD_ALL(&l->wv->weight), CLD_NONE, CLD_NONE,
-                 cld_kept(CLD_BEHIND(&l->v)));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->ctx), CLD_ALL(&l->wk->weight), CLD_NONE, CLD_NONE,
-                 CLD_CTX(&l->k_raw));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_CTX(&d->ctx), CLD_ALL(&l->wv->weight), CLD_NONE, CLD_NONE,
-                 cld_kept(CLD_CTX(&l->v)));
     cld_add_qknorm_rope(g, CLD_DRAFT(&l->q_raw), CLD_ALL(&l->qn->weight), eps, c->head_dim,
                         CLD_BEHIND(&d->positions), CLD_ALL(&d->rope), CLD_DRAFT(&l->q),
                         CLD_DRAFT(&l->rstd_q));
     cld_add_qknorm_rope(g, CLD_KEYS(&l->k_raw), CLD_ALL(&l->kn->weight), eps, c->head_dim,
                         CLD_KEYS(&d->positions), CLD_ALL(&d->rope), cld_kept(CLD_KEYS(&l->k)),
                         CLD_KEYS(&l->rstd_k));
+}
+
+/* c = x w^T (+ residual). */
+static void add_projection(struct cld_drafter *d, struct cld_ref x, const struct cld_tensor *w,
+                           struct cld_ref residual, struct cld_ref c)
+{
+    cld_add_gemm(&d->forward, CLD_GEMM_NT, x, CLD_ALL(w), CLD_NONE, residual, c);
+}
+
+static void forward_attention(struct cld_drafter *d, struct cld_drafter_layer *l, size_t i)
+{
+    struct cld_graph *g = &d->forward;
+    float eps = (float)d->config.rms_norm_eps;
+    struct cld_ref y = CLD_DRAFT(&l->y1), ctx = CLD_CTX(&d->ctx);
+    cld_add_rmsnorm(g, CLD_DRAFT(&l->x_in), CLD_ALL(&l->ln1->weight), eps, y, CLD_DRAFT(&l->rstd1));
+    add_projection(d, y, &l->wq->weight, CLD_NONE, CLD_DRAFT(&l->q_raw));
+    add_projection(d, y, &l->wk->weight, CLD_NONE, CLD_BEHIND(&l->k_raw));
+    add_projection(d, y, &l->wv->weight, CLD_NONE, cld_kept(CLD_BEHIND(&l->v)));
+    add_projection(d, ctx, &l->wk->weight, CLD_NONE, CLD_CTX(&l->k_raw));
+    add_projection(d, ctx, &l->wv->weight, CLD_NONE, cld_kept(CLD_CTX(&l->v)));
+    add_rotations(d, g, l);
     cld_add_attention(g, &d->attention, layer_mask(d, i), CLD_DRAFT(&l->q), CLD_SEEN(&l->k),
                       CLD_SEEN(&l->v), CLD_DRAFT(&l->o), CLD_ALL(&l->lse));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->o), CLD_ALL(&l->wo->weight), CLD_NONE,
-                 CLD_DRAFT(&l->x_in), CLD_DRAFT(&l->x_mid));
+    add_projection(d, CLD_DRAFT(&l->o), &l->wo->weight, CLD_DRAFT(&l->x_in), CLD_DRAFT(&l->x_mid));
+}
+
+static void forward_layer(struct cld_drafter *d, size_t i)
+{
+    struct cld_graph *g = &d->forward;
+    struct cld_drafter_layer *l = &d->layers[i];
+    struct cld_tensor *next = i + 1 < d->config.n_layers ? &d->layers[i + 1].x_in : &d->x_out;
+    float eps = (float)d->config.rms_norm_eps;
+    l->fwd_first = g->n;
+    if (!i)
+        cld_add_gather(g, CLD_ALL(d->embed), CLD_DRAFT(&d->draft_ids), CLD_DRAFT(&l->x_in));
+    forward_attention(d, l, i);
     l->fwd_mlp = g->n;
     cld_add_rmsnorm(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight), eps, CLD_DRAFT(&l->y2),
                     CLD_DRAFT(&l->rstd2));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->y2), CLD_ALL(&l->gu.weight), CLD_NONE, CLD_NONE,
-                 CLD_DRAFT(&l->gate_up));
+    add_projection(d, CLD_DRAFT(&l->y2), &l->gu.weight, CLD_NONE, CLD_DRAFT(&l->gate_up));
     cld_add_swiglu(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&l->act));
-    cld_add_gemm(g, CLD_GEMM_NT, CLD_DRAFT(&l->act), CLD_ALL(&l->wd->weight), CLD_NONE,
-                 CLD_DRAFT(&l->x_mid), CLD_DRAFT(next));
+    add_projection(d, CLD_DRAFT(&l->act), &l->wd->weight, CLD_DRAFT(&l->x_mid), CLD_DRAFT(next));
     l->fwd_n = g->n - l->fwd_first;
 }
 
@@ -500,6 +635,11 @@ static void backward_attention(struct cld_drafter *d, struct cld_drafter_layer *
     struct cld_graph *g = &d->backward;
     size_t head_dim = d->config.head_dim;
     bool first_seen = i + 1 == d->config.n_layers; /* backward meets the last layer first */
+    if (d->remakes) {
+        cld_add_rmsnorm(g, CLD_DRAFT(&l->x_in), CLD_ALL(&l->ln1->weight),
+                        (float)d->config.rms_norm_eps, CLD_DRAFT(&l->y1), CLD_DRAFT(&l->rstd1));
+        add_rotations(d, g, l);
+    }
     back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->o), &l->wo->weight, &l->wo->grad, true,
                 CLD_DRAFT(&d->d_o), false);
     cld_add_attention_back(g, &d->attention, layer_mask(d, i), CLD_DRAFT(&l->q), CLD_KEYS(&l->k),

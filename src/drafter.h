@@ -116,6 +116,9 @@ struct cld_drafter {
     struct cld_tensor features, fc_out, rstd_ctx, ctx; /* [C, K*H], [C, H], [1, C], [C, H] */
     struct cld_tensor positions, draft_ids, rope, visited;
     struct cld_drafter_layer *layers;
+    /* With recompute: a layer's tensors but for its input, and at other times those of the loss. */
+    struct cld_tensor room;
+    bool remakes; /* norm1, q and k lie where gate and up do, and are made again behind the MLP */
     struct cld_tensor x_out, rstd_out, z; /* of the last layer, and its norm */
     /* gradients of activations, shared by layers; stored like activations but for d_ctx, F32 */
     struct cld_tensor dz, dx, d_o, d_ctx, d_fc;
@@ -127,7 +130,7 @@ struct cld_drafter {
     /* other objectives: the target's last state [C, H], of the rows at work and normalised, the
      * target's logits, and what is known of both logits */
     struct cld_tensor before, state, state_rows, state_normed, target_logits, soft_sums;
-    /* [H, V], where products by it are faster; made at the first loss */
+    /* [H, V], where products by it are faster; made at the first loss, in a room at each */
     struct cld_tensor head_turned;
     bool head_is_turned;
 

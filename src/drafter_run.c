@@ -209,13 +209,13 @@ enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batc
                          : cld_graph_run(&d->forward, 0, d->forward.n, &run, err);
 }
 
-/* Once: the head is frozen. */
+/* Once, since the head is frozen; each time, where layers use the place as well. */
 static enum cld_status turn_head(struct cld_drafter *d, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     if (cld_drafter_head_turned(d) && !d->head_is_turned)
         s = cld_gemm_turn(d->q, d->head, &d->head_turned, err);
-    d->head_is_turned = !s;
+    d->head_is_turned = !s && !d->room.n_rows;
     return s;
 }
 

@@ -185,7 +185,8 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 
 const struct cld_gemm_ops cld_gemm_cpu = {
     CLD_TUNED_GEMM_CPU,
-    CLD_GEMM_PORTABLE, "32 KiB of local memory", name, supports, scratch_bytes, false, build, run};
+    CLD_GEMM_PORTABLE, "32 KiB of local memory", name, supports, scratch_bytes, false,
+    false, build, run};
 
 static bool works(const struct cld_queue *q)
 {

@@ -121,15 +121,10 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 }
 
 const struct cld_gemm_ops cld_gemm_gpu = {
-    CLD_TUNED_GEMM_GPU,
-    CLD_GEMM_PORTABLE,
-                                          "work-groups of 256 and 17 KiB of local memory",
-                                          name,
-                                          supports,
-                                          scratch_bytes,
-                                          false,
-                                          build,
-                                          run};
+    CLD_TUNED_GEMM_GPU, CLD_GEMM_PORTABLE, "work-groups of 256 and 17 KiB of local memory",
+    name,               supports,          scratch_bytes,
+    false,              false,             build,
+    run};
 
 static bool works(const struct cld_queue *q)
 {

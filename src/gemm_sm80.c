@@ -55,5 +55,4 @@ const struct cld_gemm_ops cld_gemm_sm80 = {
     CLD_N_TUNED,
     CLD_GEMM_SM80, "NVIDIA tensor cores with mma.sync, and bf16 operands or leave to round them",
     name,          supports,
-    scratch_bytes, false,
-    NULL,          run};
+    scratch_bytes, false, false, NULL, run};

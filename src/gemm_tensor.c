@@ -44,11 +44,12 @@ bool cld_gemm_fits_tensor_cores(const struct cld_gemm *g)
 
 /* t, or t turned, to elements [at, ..) of `to`, rows ld apart. */
 static enum cld_status copy(struct cld_queue *q, const struct cld_tensor *t, bool turned,
-                            const struct cld_buf *to, size_t at, size_t ld, struct cld_error *err)
+                            const struct cld_buf *to, size_t at, size_t ld, size_t spread,
+                            struct cld_error *err)
 {
     char options[48];
-    snprintf(options, sizeof options, "-DTX=%s -DX_ALIGNED=%d", cld_tensor_elem(t),
-             t->ld % unit == 0 && t->offset % unit == 0);
+    snprintf(options, sizeof options, "-DTX=%s -DX_ALIGNED=%d%s", cld_tensor_elem(t),
+             t->ld % unit == 0 && t->offset % unit == 0, spread == 2 ? " -DSPREAD=2" : "");
     struct cld_kernel_spec spec = {"gemm_operand.cl", turned ? "gemm_turned" : "gemm_rows", options,
                                    cld_turned_group};
     size_t n_pieces =
@@ -64,7 +65,7 @@ static enum cld_status copy_operand(struct cld_queue *q, const struct cld_gemm_o
 {
     if (o->form == CLD_GEMM_IN_PLACE)
         return CLD_OK;
-    return copy(q, o->t, o->form == CLD_GEMM_TURNED, scratch, o->at, o->ld, err);
+    return copy(q, o->t, o->form == CLD_GEMM_TURNED, scratch, o->at, o->ld, 1, err);
 }
 
 enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gemm *g,
@@ -72,19 +73,28 @@ enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gem
                                        struct cld_error *err)
 {
     enum cld_status s = g->same_a ? CLD_OK : copy_operand(q, &o->a, scratch, err);
-    return s ? s : copy_operand(q, &o->b, scratch, err);
+    return s || g->same_b ? s : copy_operand(q, &o->b, scratch, err);
 }
 
 enum cld_status cld_gemm_turn(struct cld_queue *q, const struct cld_tensor *x,
                               const struct cld_tensor *y, struct cld_error *err)
 {
+    return cld_gemm_turn_apart(q, x, y, 1, err);
+}
+
+enum cld_status cld_gemm_turn_apart(struct cld_queue *q, const struct cld_tensor *x,
+                                    const struct cld_tensor *y, size_t spread,
+                                    struct cld_error *err)
+{
+    bool apart = spread == 2, whole = x->n_rows % unit == 0;
+    size_t room = apart ? 2 * x->n_rows - unit : cld_round_up(x->n_rows, unit);
     if (y->n_rows != x->n_cols || y->n_cols != x->n_rows || y->type != CLD_BF16 ||
-        y->offset % unit || y->ld % unit || y->ld < cld_round_up(x->n_rows, unit))
+        y->offset % unit || y->ld % unit || y->ld < room || (spread != 1 && !(apart && whole)))
         return cld_fail(err, CLD_E_INTERNAL, "", "%s: '%s' [%zu, %zu] cannot be turned into '%s' "
                         "[%zu, %zu] %s ld %zu at %zu", cld_queue_name(q), x->name, x->n_rows,
                         x->n_cols, y->name, y->n_rows, y->n_cols, cld_dtype_name(y->type), y->ld,
                         y->offset);
-    return copy(q, x, true, y->buf, y->offset, y->ld, err);
+    return copy(q, x, true, y->buf, y->offset, y->ld, spread, err);
 }
 
 static bool in_quads(const struct cld_tensor *t)

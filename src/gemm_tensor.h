@@ -32,7 +32,7 @@ struct cld_gemm_operands cld_gemm_plan_operands(const struct cld_gemm *g, size_t
 /* Whether tensor cores may do this product (g == NULL: any): storage, sizes, and leave to round. */
 bool cld_gemm_fits_tensor_cores(const struct cld_gemm *g);
 
-/* Enqueues the copies (not A's, where g says that it is there). Right on every device. */
+/* Enqueues the copies (not those that are there, as g says). Right on every device. */
 enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gemm *g,
                                        const struct cld_gemm_operands *o, struct cld_buf *scratch,
                                        struct cld_error *err);

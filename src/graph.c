@@ -60,6 +60,13 @@ void cld_add_rmsnorm(struct cld_graph *g, struct cld_ref x, struct cld_ref w, fl
     append(g, (struct cld_op){.kind = CLD_OP_RMSNORM, .in = {x, w}, .out = {y, rstd}, .eps = eps});
 }
 
+void cld_add_rmsnorm_turned(struct cld_graph *g, struct cld_ref x, struct cld_ref w, float eps,
+                            struct cld_ref y, struct cld_ref rstd)
+{
+    append(g, (struct cld_op){
+                  .kind = CLD_OP_RMSNORM_TURNED, .in = {x, w}, .out = {y, rstd}, .eps = eps});
+}
+
 void cld_add_rmsnorm_back(struct cld_graph *g, struct cld_ref x, struct cld_ref w,
                           struct cld_ref rstd, struct cld_ref dy, struct cld_ref residual,
                           struct cld_ref dx, struct cld_ref dw)
@@ -96,6 +103,16 @@ void cld_add_gemm(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a
 {
     append(g, (struct cld_op){
                   .kind = CLD_OP_GEMM, .in = {a, b, bias, residual}, .out = {c}, .gemm = kind});
+}
+
+void cld_add_gemm_swiglu(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a,
+                         struct cld_ref b, struct cld_ref y)
+{
+    append(g, (struct cld_op){.kind = CLD_OP_GEMM,
+                              .in = {a, b, CLD_NONE, CLD_NONE},
+                              .out = {y},
+                              .gemm = kind,
+                              .swiglu = true});
 }
 
 void cld_add_gemm_gradient(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,
@@ -197,7 +214,11 @@ size_t cld_graph_scratch_bytes(const struct cld_queue *q, const struct cld_graph
                 in[0].n_rows = in[1].n_rows = cld_min(in[0].n_rows, in[1].n_rows);
             else
                 in[0].n_rows = out[0].n_rows = cld_min(in[0].n_rows, out[0].n_rows);
-            struct cld_gemm gemm = {.kind = op->gemm, .a = &in[0], .b = &in[1], .c = &out[0]};
+            struct cld_gemm gemm = {.kind = op->gemm,
+                                    .a = &in[0],
+                                    .b = &in[1],
+                                    .c = &out[0],
+                                    .swiglu = op->swiglu};
             n = cld_gemm_scratch_bytes(q, &gemm);
             break;
         }
@@ -235,6 +256,7 @@ static enum cld_status run_gemm(const struct cld_op *op, const struct operands *
                             .c = o->out[0],
                             .bias = o->in[2],
                             .residual = writes ? NULL : o->in[3],
+                            .swiglu = op->swiglu,
                             .same_a = same_a};
     return cld_gemm(run->q, &gemm, run->scratch, err);
 }
@@ -248,13 +270,15 @@ static enum cld_status run_op(const struct cld_op *op, bool same_a, const struct
     resolve_all(op, &run->extents, &o);
     struct cld_attention attention = {op->attention, op->mask,     o.in[0],      o.in[1],
                                       o.in[2],       o.out[0],     o.out[1],     run->visited,
-                                      run->scratch};
+                                      run->scratch,  op->out[0].turned};
     switch (op->kind) {
     case CLD_OP_GATHER: return cld_gather_rows(q, o.in[0], o.in[1], o.out[0], err);
     case CLD_OP_SCATTER: return cld_scatter_rows(q, o.in[0], o.in[1], o.out[0], err);
     case CLD_OP_COPY: return cld_add_tensors(q, o.in[0], NULL, o.out[0], err);
     case CLD_OP_RMSNORM:
         return cld_rmsnorm_forward(q, o.in[0], o.in[1], op->eps, o.out[0], o.out[1], err);
+    case CLD_OP_RMSNORM_TURNED:
+        return cld_rmsnorm_forward_turned(q, o.in[0], o.in[1], op->eps, o.out[0], o.out[1], err);
     case CLD_OP_RMSNORM_BACK:
         return cld_rmsnorm_backward(q, o.in[0], o.in[1], o.in[2], o.in[3], o.in[4], o.out[0],
                                     o.out[1], run->scratch, err);

@@ -61,6 +61,7 @@ enum cld_op_kind {
     CLD_OP_SCATTER,          /* in: x, index; out: y */
     CLD_OP_COPY,             /* in: x; out: y (storage may differ) */
     CLD_OP_RMSNORM,          /* in: x, w; out: y, rstd */
+    CLD_OP_RMSNORM_TURNED,   /* in: x, w; out: y turned, rstd */
     CLD_OP_RMSNORM_BACK,     /* in: x, w, rstd, dy, residual; out: dx, dw */
     CLD_OP_QKNORM_ROPE,      /* in: x, w, positions, table; out: y, rstd */
     CLD_OP_QKNORM_ROPE_BACK, /* in: x, w, positions, table, rstd, dy; out: dx, dw */
@@ -81,6 +82,7 @@ struct cld_op {
     size_t head_dim;
     bool same_a;       /* of a product: its A is that of the product before it in the list */
     bool first_writes; /* see cld_add_gemm_gradient */
+    bool swiglu;       /* a product makes SwiGLU of its results */
     const struct cld_attention_plan *attention;
     const struct cld_attention_mask *mask;
 };
@@ -99,6 +101,8 @@ void cld_add_scatter(struct cld_graph *g, struct cld_ref x, struct cld_ref index
 void cld_add_copy(struct cld_graph *g, struct cld_ref x, struct cld_ref y);
 void cld_add_rmsnorm(struct cld_graph *g, struct cld_ref x, struct cld_ref w, float eps,
                      struct cld_ref y, struct cld_ref rstd);
+void cld_add_rmsnorm_turned(struct cld_graph *g, struct cld_ref x, struct cld_ref w, float eps,
+                            struct cld_ref y, struct cld_ref rstd);
 void cld_add_rmsnorm_back(struct cld_graph *g, struct cld_ref x, struct cld_ref w,
                           struct cld_ref rstd, struct cld_ref dy, struct cld_ref residual,
                           struct cld_ref dx, struct cld_ref dw);
@@ -112,6 +116,9 @@ void cld_add_qknorm_rope_back(struct cld_graph *g, struct cld_ref x, struct cld_
 /* residual and bias may be CLD_NONE; residual may be c: it accumulates. */
 void cld_add_gemm(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a, struct cld_ref b,
                   struct cld_ref bias, struct cld_ref residual, struct cld_ref c);
+/* y = silu(gate) * up turned, gate and up the columns of a b in turns of 8 (op_gemm.h). */
+void cld_add_gemm_swiglu(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a,
+                         struct cld_ref b, struct cld_ref y);
 /* dW [out, in] of a parameter: dy^T x is added to it. `first`: nothing before it in the list adds
  * to dW, so the first pass of a step overwrites what is there. */
 void cld_add_gemm_gradient(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,
@@ -123,6 +130,7 @@ void cld_add_swiglu_turned(struct cld_graph *g, struct cld_ref gate, struct cld_
 void cld_add_swiglu_back(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
                          struct cld_ref dy, struct cld_ref d_gate, struct cld_ref d_up,
                          struct cld_ref turned);
+/* o may be turned (op_attention.h). */
 void cld_add_attention(struct cld_graph *g, const struct cld_attention_plan *plan,
                        const struct cld_attention_mask *mask, struct cld_ref q, struct cld_ref k,
                        struct cld_ref v, struct cld_ref o, struct cld_ref lse);

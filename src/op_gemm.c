@@ -96,6 +96,12 @@ bool cld_gemm_turns_a(const struct cld_queue *q, const struct cld_gemm *g)
     return ops && ops->turns && g->kind != CLD_GEMM_TN;
 }
 
+bool cld_gemm_makes_swiglu(const struct cld_queue *q, const struct cld_gemm *g)
+{
+    const struct cld_gemm_ops *ops = choose(q, g->backend, g);
+    return ops && ops->swiglu && cld_gemm_size(g).n % 16 == 0 && cld_gemm_size(g).k;
+}
+
 const char *cld_gemm_backend_name(const struct cld_queue *q, enum cld_gemm_backend b)
 {
     const struct cld_gemm_ops *ops = choose(q, b, NULL);
@@ -171,7 +177,8 @@ enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct c
     struct cld_gemm_size size = cld_gemm_size(g);
     size_t m = size.m, n = size.n, k = size.k;
     if (!has_shape(g->b, g->kind == CLD_GEMM_NT ? n : k, g->kind == CLD_GEMM_NT ? k : n) ||
-        !has_shape(g->c, m, n) || !has_shape(g->bias, 1, n) || !has_shape(g->residual, m, n))
+        !has_shape(g->c, g->swiglu ? n / 2 : m, g->swiglu ? m : n) || !has_shape(g->bias, 1, n) ||
+        !has_shape(g->residual, m, n))
         return fail(q, g, "shapes do not fit", err);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (!is_stored(all[i]))
@@ -187,6 +194,9 @@ enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct c
                         needs(g->backend));
     if (!m || !n)
         return CLD_OK;
+    if (g->swiglu && (!cld_gemm_makes_swiglu(q, g) || g->c->type != CLD_BF16 || g->c->ld % 8 ||
+                      g->c->offset % 8 || g->bias || g->residual))
+        return fail(q, g, "it does not make SwiGLU", err);
     size_t need = ops->scratch_bytes(q, g), have = scratch ? cld_buf_bytes(scratch) : 0;
     if (need > have) {
         char why[96];

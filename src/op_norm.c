@@ -166,8 +166,16 @@ enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tenso
     return add_parts(q, scratch, n_parts, dw, err);
 }
 
-/* How heads are dealt out to a group: cl/qknorm_rope.cl. On the GPU family a work-item takes `most`
- * heads at a time; more of them hide more latency but leave fewer groups room. */
+/* The same of a head norm's weight, for groups of `local` work-items: what two groups of 256 on
+ * each multiprocessor of a large GPU are. More hide no more latency, since a group asks early for
+ * what is next, and leave more to add up. */
+static size_t max_head_parts(const struct cld_queue *q, size_t head_dim, size_t local)
+{
+    return cld_min(cld_max(1, 264 * 256 / local), max_parts(q, head_dim));
+}
+
+/* How heads are dealt out to a group: cl/qknorm_rope.cl. On the GPU family it has `most`
+ * work-items, or fewer where a row has fewer heads. */
 struct rope_work {
     size_t local, n_pieces;
     char options[cld_options_bytes];
@@ -177,17 +185,20 @@ static struct rope_work rope_work(const struct cld_queue *q, const struct cld_op
                                   size_t n_rows, size_t n_heads, size_t half, bool norm,
                                   size_t most)
 {
-    struct rope_work w = {cld_row_local(q, SIZE_MAX, 64), cld_mul(n_rows, n_heads), ""};
+    struct rope_work w = {cld_row_local(q, SIZE_MAX, most), cld_mul(n_rows, n_heads), ""};
     char extra[96];
     if (w.local == 1) {
         snprintf(extra, sizeof extra, "-DNORM=%d", norm);
     } else {
-        size_t lph = cld_div_up(half, 8), n_slots = w.local / lph;
-        size_t ni = cld_min(cld_div_up(n_heads, n_slots), most), block = n_slots * ni;
+        size_t lph = cld_div_up(half, 8);
+        while (w.local > 32 && w.local / 2 / lph >= n_heads)
+            w.local /= 2;
+        size_t block = w.local / lph;
+        size_t n_blocks = cld_div_up(n_heads, block);
         bool exact = half % 8 == 0 && w.local % lph == 0 && n_heads % block == 0;
-        w.n_pieces = cld_mul(n_rows, cld_div_up(n_heads, block));
-        snprintf(extra, sizeof extra, "-DNORM=%d -DLPH=%zu -DNI=%zu -DEXACT=%d%s", norm, lph, ni,
-                 exact, half % 8 ? " -DODD_HALF=1" : "");
+        w.n_pieces = cld_mul(n_rows, n_blocks);
+        snprintf(extra, sizeof extra, "-DNORM=%d -DLPH=%zu -DN_BLOCKS=%zu -DEXACT=%d%s", norm, lph,
+                 n_blocks, exact, half % 8 ? " -DODD_HALF=1" : "");
     }
     cld_row_options(q, o, n, w.local, extra, w.options);
     return w;
@@ -220,13 +231,13 @@ enum cld_status cld_qknorm_rope_forward(struct cld_queue *q, const struct cld_te
     if (s)
         return s;
     size_t n_heads = x->n_cols / head_dim;
-    struct rope_work work = rope_work(q, o, COUNT(o), x->n_rows, n_heads, head_dim / 2, w, 1);
-    /* Groups of a GPU take four pieces, so that they know the next one's position early. */
+    struct rope_work work = rope_work(q, o, COUNT(o), x->n_rows, n_heads, head_dim / 2, w, 64);
+    /* Groups of a GPU take two pieces, so that the second is under way during the first. */
     return CLD_RUN(
         q,
         (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_forward", work.options,
                                    work.local}),
-        cld_div_up(work.n_pieces, work.local > 1 ? 4 : 1), err, CLD_MATRIX(x), CLD_VECTOR(w),
+        cld_div_up(work.n_pieces, work.local > 1 ? 2 : 1), err, CLD_MATRIX(x), CLD_VECTOR(w),
         CLD_VECTOR(positions), CLD_MATRIX(table), CLD_MATRIX(y), CLD_MATRIX(rstd),
         CLD_U64(x->n_rows), CLD_I32(n_heads), CLD_I32(head_dim / 2), CLD_U64(table->n_rows),
         CLD_FLOAT(eps));
@@ -256,8 +267,8 @@ enum cld_status cld_qknorm_rope_backward(struct cld_queue *q, const struct cld_t
     if (s)
         return s;
     size_t n_heads = dy->n_cols / head_dim;
-    struct rope_work work = rope_work(q, o, COUNT(o), dy->n_rows, n_heads, head_dim / 2, w, 2);
-    size_t n_parts = cld_min(work.n_pieces, max_parts(q, head_dim));
+    struct rope_work work = rope_work(q, o, COUNT(o), dy->n_rows, n_heads, head_dim / 2, w, 256);
+    size_t n_parts = cld_min(work.n_pieces, max_head_parts(q, head_dim, work.local));
     if ((s = CLD_RUN(
              q,
              (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_backward", work.options,

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "probe.h"
+
 enum { chunk_cpu = 4096, chunk_gpu = 2048, wide_gpu = 8 }; /* CHUNK and WIDE of cl/wide.clh */
 
 /* One past the last element, counted from the buffer's begin. */
@@ -81,7 +83,8 @@ void cld_row_options(const struct cld_queue *q, const struct cld_operand *o, siz
     }
     if (cld_queue_class(q) == CLD_CLASS_GPU) /* the CPU family has these fixed */
         at += (size_t)snprintf(options + at, cld_options_bytes - at,
-                               "-DLOCAL=%zu -DALIGNED=%d -DWHOLE=%d ", local, all_aligned, whole);
+                               "-DLOCAL=%zu -DALIGNED=%d -DWHOLE=%d %s", local, all_aligned, whole,
+                               cld_probe_usable(q, CLD_PROBE_SM80) ? "-DNVIDIA=1 " : "");
     snprintf(options + at, cld_options_bytes - at, "%s", extra);
 }
 

@@ -21,6 +21,13 @@ enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor
                                     const struct cld_tensor *y, const struct cld_tensor *rstd,
                                     struct cld_error *err);
 
+/* The same of BF16 tensors with begins, ld and columns in multiples of 8, y [c, n] turned as
+ * cld_gemm_turn makes it; rstd F32 [1, n] too. Any device with groups of 256. */
+enum cld_status cld_rmsnorm_forward_turned(struct cld_queue *q, const struct cld_tensor *x,
+                                           const struct cld_tensor *w, float eps,
+                                           const struct cld_tensor *y,
+                                           const struct cld_tensor *rstd, struct cld_error *err);
+
 /* dx = d rmsnorm (+ residual, which may be dx itself or NULL); dw F32 [1, c] += sum over rows.
  * scratch: cld_norm_scratch_bytes(q, c). n may be 0: then dw is unchanged. */
 enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tensor *x,

@@ -22,10 +22,13 @@ static const size_t head_unit = 8;
 
 /* --- description ------------------------------------------------------------------------------ */
 
-/* Columns of the MLP's gate or up: rows of a turned matrix are read in units of 8. */
+/* Rows of a turned matrix are read in units of so many elements. */
+static const size_t row_unit = 8;
+
+/* Columns of the MLP's gate or up. */
 static size_t mlp_room(const struct cld_target *t)
 {
-    return t->turned ? cld_round_up(t->config.intermediate, 8) : t->config.intermediate;
+    return t->turned ? cld_round_up(t->config.intermediate, row_unit) : t->config.intermediate;
 }
 
 /* Columns [first, first + n) of a tensor that is planned. */
@@ -92,7 +95,8 @@ static void plan_layer(struct cld_target *t, size_t i, struct cld_plan *plan)
     struct cld_target_layer *l = &t->layers[i];
     struct cld_target_joint *j = &t->joint[i];
     size_t q = c->n_heads * t->head_room, kv = c->n_kv_heads * t->head_room, h = c->hidden;
-    size_t n = c->intermediate, n_up = mlp_room(t); /* up's first value */
+    /* up's first value; where the product makes SwiGLU, columns come in turns of a unit. */
+    size_t n = c->intermediate, n_up = t->fused ? row_unit : mlp_room(t);
     const struct weight list[] = {
         {&l->ln1, NULL, 1, h, 0, "input_layernorm.weight", true},
         {&l->wq, &j->wqkv, q, h, 0, "self_attn.q_proj.weight", true},
@@ -179,6 +183,18 @@ static bool turns_mlp(const struct cld_target *t)
     return t->turned && t->options.storage == CLD_BF16 && t->config.intermediate % 8 == 0;
 }
 
+/* The same of norms. */
+static bool turns_norms(const struct cld_target *t)
+{
+    return t->turned && t->options.storage == CLD_BF16 && t->config.hidden % 8 == 0;
+}
+
+/* And of attention. */
+static bool turns_attention(const struct cld_target *t)
+{
+    return t->turned && cld_attention_turns(&t->attention);
+}
+
 static void plan_activations(struct cld_target *t, struct cld_plan *plan)
 {
     const struct cld_model_config *c = &t->config;
@@ -193,6 +209,10 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
     cld_plan_tensor(plan, &t->x, s, n, c->hidden, p, "target x");
     cld_plan_tensor(plan, &t->x_mid, s, n, c->hidden, p, "target x mid");
     cld_plan_tensor(plan, &t->y, s, n, c->hidden, p, "target norm");
+    if (turns_norms(t)) {
+        cld_plan_part(plan, &t->y_turned, &t->y, 0, c->hidden, n, "target norm, turned");
+        cld_plan_tensor(plan, &t->rstd, CLD_F32, 1, n, p, "target norm's scales");
+    }
     cld_plan_tensor(plan, &t->qkv, s, n, q + 2 * kv, p, "target projections");
     plan_columns(plan, &t->q_raw, &t->qkv, 0, q, "target q projection");
     plan_columns(plan, &t->k_raw, &t->qkv, q, kv, "target k projection");
@@ -202,12 +222,15 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
         cld_plan_tensor(plan, &t->k_new, s, n, kv, p, "target k of a pass");
         cld_plan_tensor(plan, &t->places, CLD_I32, 1, n, CLD_FOR_INPUT, "target places");
     }
-    cld_plan_tensor(plan, &t->o, s, n, q, p, "target attention");
+    bool turns = turns_attention(t);
+    cld_plan_tensor(plan, &t->o, s, turns ? q : n, turns ? n : q, p, "target attention");
     cld_plan_tensor(plan, &t->lse, CLD_F32, c->n_heads, n, p, "target lse");
     size_t room = mlp_room(t), wide = c->intermediate;
-    cld_plan_tensor(plan, &t->gate_up, s, n, 2 * room, p, "target gate and up");
-    plan_columns(plan, &t->gate, &t->gate_up, 0, wide, "target gate");
-    plan_columns(plan, &t->up, &t->gate_up, room, wide, "target up");
+    if (!t->fused) {
+        cld_plan_tensor(plan, &t->gate_up, s, n, 2 * room, p, "target gate and up");
+        plan_columns(plan, &t->gate, &t->gate_up, 0, wide, "target gate");
+        plan_columns(plan, &t->up, &t->gate_up, room, wide, "target up");
+    }
     cld_plan_tensor(plan, &t->act, s, turns_mlp(t) ? wide : n, turns_mlp(t) ? n : wide, p,
                     "target mlp");
     if (t->options.n_logits) {
@@ -237,6 +260,47 @@ static double score_scale(const struct cld_target *t)
     return (t->config.qk_norm ? head_share(t) : 1) / sqrt((double)t->config.head_dim);
 }
 
+/* y = norm(x), made as a product wants it; *kind is of y W^T. */
+static struct cld_ref add_norm(struct cld_target *t, const struct cld_tensor *x,
+                               const struct cld_tensor *norm, enum cld_gemm_kind *kind)
+{
+    bool turns = turns_norms(t);
+    struct cld_ref y = turns ? cld_turned(CLD_CTX(&t->y_turned)) : CLD_CTX(&t->y);
+    float eps = (float)t->config.rms_norm_eps;
+    if (turns)
+        cld_add_rmsnorm_turned(&t->forward, CLD_CTX(x), CLD_ALL(norm), eps, y, CLD_CTX(&t->rstd));
+    else
+        cld_add_rmsnorm(&t->forward, CLD_CTX(x), CLD_ALL(norm), eps, y, CLD_NONE);
+    *kind = turns ? CLD_GEMM_TN : t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
+    return y;
+}
+
+/* x = x_mid + mlp(norm(x_mid)). */
+static void add_mlp(struct cld_target *t, size_t i)
+{
+    struct cld_graph *g = &t->forward;
+    const struct cld_model_config *c = &t->config;
+    const struct cld_target_layer *l = &t->layers[i];
+    const struct cld_target_joint *j = &t->joint[i];
+    bool turns = turns_mlp(t);
+    struct cld_ref act = turns ? cld_turned(CLD_CTX(&t->act)) : CLD_CTX(&t->act);
+    enum cld_gemm_kind kind;
+    struct cld_ref y = add_norm(t, &t->x_mid, &l->ln2, &kind);
+    if (t->fused) {
+        cld_add_gemm_swiglu(g, kind, y, CLD_ALL(&j->wgu), act);
+    } else {
+        cld_add_gemm(g, kind, y, CLD_ALL(&j->wgu), bias(&j->bgu, c->mlp_bias), CLD_NONE,
+                     CLD_CTX(&t->gate_up));
+        if (turns)
+            cld_add_swiglu_turned(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
+        else
+            cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
+    }
+    kind = turns ? CLD_GEMM_TN : t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
+    cld_add_gemm(g, kind, act, CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias), CLD_CTX(&t->x_mid),
+                 CLD_CTX(&t->x));
+}
+
 static void add_layer(struct cld_target *t, size_t i)
 {
     struct cld_graph *g = &t->forward;
@@ -247,11 +311,10 @@ static void add_layer(struct cld_target *t, size_t i)
     /* One text's keys follow each other; those of several are put to their places. */
     bool several = n_texts(t) > 1;
     struct cld_ref k_to = several ? CLD_CTX(&t->k_new) : cld_kept(CLD_CTX(&keys->k));
-    const enum cld_gemm_kind kind = t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
-    float eps = (float)c->rms_norm_eps;
+    enum cld_gemm_kind kind;
     float head_eps = (float)(c->rms_norm_eps * head_share(t));
-    cld_add_rmsnorm(g, CLD_CTX(&t->x), CLD_ALL(&l->ln1), eps, CLD_CTX(&t->y), CLD_NONE);
-    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&j->wqkv), bias(&j->bqkv, c->qkv_bias), CLD_NONE,
+    struct cld_ref y = add_norm(t, &t->x, &l->ln1, &kind);
+    cld_add_gemm(g, kind, y, CLD_ALL(&j->wqkv), bias(&j->bqkv, c->qkv_bias), CLD_NONE,
                  CLD_CTX(&t->qkv));
     cld_add_qknorm_rope(g, CLD_CTX(&t->q_raw), bias(&l->qn, c->qk_norm), head_eps, t->head_room,
                         CLD_CTX(&t->positions), CLD_ALL(&t->rope), CLD_CTX(&t->q_rot), CLD_NONE);
@@ -263,23 +326,15 @@ static void add_layer(struct cld_target *t, size_t i)
     } else if (t->options.n_kept) {
         cld_add_copy(g, CLD_CTX(&t->v_raw), cld_kept(CLD_CTX(&keys->v)));
     }
+    bool turns = turns_attention(t);
+    struct cld_ref o = turns ? cld_turned(CLD_CTX(&t->o)) : CLD_CTX(&t->o);
     cld_add_attention(g, &t->attention, &t->mask, CLD_CTX(&t->q_rot),
                       several ? CLD_ALL(&keys->k) : CLD_SEEN(&keys->k),
-                      several ? CLD_ALL(&keys->v) : CLD_SEEN(&keys->v), CLD_CTX(&t->o),
-                      CLD_ALL(&t->lse));
-    cld_add_gemm(g, kind, CLD_CTX(&t->o), CLD_ALL(&l->wo), bias(&l->bo, c->o_bias), CLD_CTX(&t->x),
+                      several ? CLD_ALL(&keys->v) : CLD_SEEN(&keys->v), o, CLD_ALL(&t->lse));
+    kind = turns ? CLD_GEMM_TN : t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
+    cld_add_gemm(g, kind, o, CLD_ALL(&l->wo), bias(&l->bo, c->o_bias), CLD_CTX(&t->x),
                  CLD_CTX(&t->x_mid));
-    cld_add_rmsnorm(g, CLD_CTX(&t->x_mid), CLD_ALL(&l->ln2), eps, CLD_CTX(&t->y), CLD_NONE);
-    cld_add_gemm(g, kind, CLD_CTX(&t->y), CLD_ALL(&j->wgu), bias(&j->bgu, c->mlp_bias), CLD_NONE,
-                 CLD_CTX(&t->gate_up));
-    bool turns = turns_mlp(t);
-    struct cld_ref act = turns ? cld_turned(CLD_CTX(&t->act)) : CLD_CTX(&t->act);
-    if (turns)
-        cld_add_swiglu_turned(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
-    else
-        cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
-    cld_add_gemm(g, turns ? CLD_GEMM_TN : kind, act, CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias),
-                 CLD_CTX(&t->x_mid), CLD_CTX(&t->x));
+    add_mlp(t, i);
 }
 
 static void add_taps(struct cld_target *t, int layer)
@@ -344,6 +399,19 @@ static bool products_turn(const struct cld_target *t)
     return cld_gemm_turns_b(t->q, &g);
 }
 
+/* Whether the product of gate and up makes SwiGLU of them. */
+static bool products_fuse(const struct cld_target *t)
+{
+    const struct cld_model_config *c = &t->config;
+    const size_t n = t->options.n_tokens, wide = cld_mul(2, c->intermediate);
+    struct cld_tensor y = {"y", CLD_BF16, c->hidden, n, n, NULL, 0};
+    struct cld_tensor w = {"w", CLD_BF16, c->hidden, wide, wide, NULL, 0};
+    struct cld_tensor gate_up = {"gate and up", CLD_BF16, n, wide, wide, NULL, 0};
+    struct cld_gemm g = {
+        .kind = CLD_GEMM_TN, .backend = t->gemm, .a = &y, .b = &w, .c = &gate_up};
+    return turns_norms(t) && turns_mlp(t) && !c->mlp_bias && cld_gemm_makes_swiglu(t->q, &g);
+}
+
 static size_t largest_matrix_bytes(const struct cld_target *t)
 {
     const struct cld_model_config *c = &t->config;
@@ -374,6 +442,7 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a target of %zu layers",
                         t->n_layers);
     t->turned = products_turn(t);
+    t->fused = products_fuse(t);
     plan_weights(t, plan);
     plan_taps(t, plan);
     if (options->given_taps)
@@ -463,7 +532,8 @@ static struct cld_tensor published(const struct cld_target *t, const struct cld_
 static enum cld_status settle(const struct cld_target *t, const struct cld_tensor *w,
                               const struct cld_tensor *from, struct cld_error *err)
 {
-    return is_turned(t, w) ? cld_gemm_turn(t->q, from, w, err) : CLD_OK;
+    bool apart = t->fused && (strstr(w->name, "mlp.gate_proj") || strstr(w->name, "mlp.up_proj"));
+    return is_turned(t, w) ? cld_gemm_turn_apart(t->q, from, w, apart ? 2 : 1, err) : CLD_OK;
 }
 
 static enum cld_status load_weight(struct cld_target *t, struct cld_tensor *w, void *arg,

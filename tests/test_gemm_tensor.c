@@ -144,6 +144,30 @@ static void test_turn(void **state)
     cld_queue_close(q);
 }
 
+/* Two matrices turned into each other's gaps: units of 8 in turns. */
+static void test_turn_apart(void **state)
+{
+    enum { rows = 136, columns = 70, ld = 2 * rows };
+    struct cld_error err = CLD_ERROR_INIT;
+    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
+    (void)state;
+    struct cld_tensor x = make_tensor(q, "x", CLD_BF16, rows, columns, columns, 0);
+    struct cld_tensor y = make_tensor(q, "y", CLD_BF16, columns, ld, ld, 0);
+    uint16_t got[columns * ld];
+    struct cld_tensor first = cld_tensor_cols(&y, 0, rows), second = cld_tensor_cols(&y, 8, rows);
+    if (cld_gemm_turn_apart(q, &x, &first, 2, &err) ||
+        cld_gemm_turn_apart(q, &x, &second, 2, &err))
+        fail_msg("%s", err.what);
+    assert_int_equal(cld_buf_read(y.buf, 0, got, sizeof got, &err), CLD_OK);
+    for (size_t i = 0; i < columns; i++)
+        for (size_t j = 0; j < ld; j++)
+            assert_int_equal(got[i * ld + j], cld_f32_to_bf16(value(j / 16 * 8 + j % 8, i)));
+    x.n_rows = first.n_cols = 133;
+    assert_int_equal(cld_gemm_turn_apart(q, &x, &first, 2, &err), CLD_E_INTERNAL);
+    assert_non_null(strstr(err.what, "cannot be turned"));
+    cld_queue_close(q);
+}
+
 /* Operands across k, and all where none are to be turned: rows, or where they are. */
 static void test_rows(void **state)
 {
@@ -221,6 +245,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_turned),
+        cmocka_unit_test(test_turn_apart),
         cmocka_unit_test(test_same_a),
         cmocka_unit_test(test_turn),
         cmocka_unit_test(test_rows),

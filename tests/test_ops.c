@@ -184,6 +184,19 @@ static void test_turned_results(void **state)
         half = cld_tensor_rows(&turned, 0, c);
         assert_turned(&b, &half, &gate, 0);
 
+        struct cld_tensor w = make(&b, CLD_BF16, 1, c), scales = make(&b, CLD_F32, 2, n);
+        struct cld_tensor a = cld_tensor_rows(&scales, 0, 1), rstd = cld_tensor_rows(&scales, 1, 1);
+        float rstds[512];
+        write_values(&b, &w, 5, 1);
+        half.n_rows = c;
+        assert_int_equal(cld_rmsnorm_forward(b.q, &up, &w, 1e-3f, &y, &a, &b.err), CLD_OK);
+        assert_int_equal(cld_rmsnorm_forward_turned(b.q, &up, &w, 1e-3f, &half, &rstd, &b.err),
+                         CLD_OK);
+        assert_turned(&b, &half, &y, 1e-6f);
+        read_floats(&b, &scales, rstds);
+        for (size_t r = 0; r < n; r++)
+            assert_true(fabsf(rstds[r] - rstds[n + r]) <= 1e-5f * rstds[r]);
+
         struct cld_tensor z = make(&b, CLD_F32, n, c), labels = make(&b, CLD_I32, 1, n),
                           weights = make(&b, CLD_F32, 1, n), loss = make(&b, CLD_F32, 1, n),
                           hit = make(&b, CLD_I32, 1, n);
