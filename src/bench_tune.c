@@ -38,9 +38,14 @@ static enum cld_status add_given(const struct cld_config *cfg, struct cld_produc
                 continue;
             if ((s = cld_grow(&all->at, &all->cap, all->n + 1, sizeof *all->at, err)))
                 return s;
-            all->at[all->n++] = (struct cld_product){
-                (enum cld_gemm_kind)kind, z->m, z->n, z->k, storage, storage,
-                kind == CLD_GEMM_TN ? CLD_F32 : storage, 1};
+            all->at[all->n++] = (struct cld_product){(enum cld_gemm_kind)kind,
+                                                     z->m,
+                                                     z->n,
+                                                     z->k,
+                                                     storage,
+                                                     storage,
+                                                     kind == CLD_GEMM_TN ? CLD_F32 : storage,
+                                                     1};
         }
     return s;
 }
@@ -54,12 +59,11 @@ static enum cld_status add_planned(const struct cld_config *cfg,
     struct cld_setup setup;
     struct cld_worker w = {0};
     int64_t mask_token = -1;
-    const struct cld_worker_options options = {
-        .name = "plan",
-        .train = true,
-        .decode = cfg->eval.decode_rows > 0,
-        .n_rows = cfg->train.micro_rows,
-        .products = all};
+    const struct cld_worker_options options = {.name = "plan",
+                                               .train = true,
+                                               .decode = cfg->eval.decode_rows > 0,
+                                               .n_rows = cfg->train.micro_rows,
+                                               .products = all};
     enum cld_status s = cld_config_check(cfg, CLD_CONFIG_PLAN, err);
     if (s || (s = cld_feed_open(cfg, &feed, err)) ||
         (s = cld_feed_mask_token(feed, &mask_token, err)) ||
@@ -136,7 +140,6 @@ static enum cld_status run_products(struct cld_queue *q, void *arg, struct cld_e
         s = cld_gemm(q, &p->g[i], *p->scratch[i], err);
     return s;
 }
-
 
 /* The products of a class with most work, declared but not created; p->n = 0: there are none. */
 static enum cld_status choose_products(struct cld_queue *q, const struct cld_products *all,
@@ -232,10 +235,12 @@ static void put_result(struct run *t, const struct cld_tune_result *r)
     struct cld_tuned_row standard = f->defaults(t->bench.device);
     char values[160];
     cld_tuned_row_text(f, &m->row, &standard, values, sizeof values);
-    fprintf(t->o->to, "| %s | %s | %s | %.4f | %.4f | %+.1f %% | %.1f %% | %s | %zu (%zu, %zu, %zu)%s |\n",
+    fprintf(t->o->to,
+            "| %s | %s | %s | %.4f | %.4f | %+.1f %% | %.1f %% | %s | %zu (%zu, %zu, %zu)%s |\n",
             f->name, f->classes[m->class], m->of, m->default_ms, m->ms,
             100 * (1 - m->ms / m->default_ms), 100 * m->noise, *values ? values : "default",
-            r->n_candidates, r->n_filtered, r->n_wrong, r->n_slower, r->complete ? "" : ", in part");
+            r->n_candidates, r->n_filtered, r->n_wrong, r->n_slower,
+            r->complete ? "" : ", in part");
     fflush(t->o->to);
 }
 
@@ -247,8 +252,8 @@ static enum cld_status tune_subject(struct run *t, const struct cld_tune_subject
     const struct cld_tune_limits limits = {.repeats = t->cfg->bench.repeats,
                                            .least_ms = t->cfg->bench.least_ms,
                                            .deadline_ms = deadline_ms};
-    enum cld_status s = cld_tune_class(t->q, subject, &limits, t->o->verbose ? stderr : NULL,
-                                       &result, err);
+    enum cld_status s =
+        cld_tune_class(t->q, subject, &limits, t->o->verbose ? stderr : NULL, &result, err);
     if (s)
         return s;
     t->records[t->n_records++] = result.record;
@@ -327,8 +332,9 @@ static enum cld_status tune_all(struct run *t, struct cld_error *err)
         n_left += cld_tuned_family((enum cld_tuned)f)->works(t->q)
                       ? cld_tuned_n_classes(cld_tuned_family((enum cld_tuned)f))
                       : 0;
-    fprintf(t->o->to, "| family | class | shapes | default ms | best ms | gain | noise | parameters | "
-                      "candidates (filtered, wrong, not faster) |\n|---|---|---|---|---|---|---|---|---|\n");
+    fprintf(t->o->to,
+            "| family | class | shapes | default ms | best ms | gain | noise | parameters | "
+            "candidates (filtered, wrong, not faster) |\n|---|---|---|---|---|---|---|---|---|\n");
     for (int f = 0; f < CLD_N_TUNED; f++) {
         const struct cld_tuned_family *family = cld_tuned_family((enum cld_tuned)f);
         for (size_t c = 0; family->works(t->q) && c < cld_tuned_n_classes(family); c++, n_left--) {

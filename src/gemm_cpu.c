@@ -33,8 +33,8 @@ static struct cld_tuned_row defaults(const struct cld_device_info *d)
 }
 
 /* A block's sums, a step of its panel and an element of its strip are in registers. */
-static const char *objection(const struct cld_device_info *d, const struct cld_tuned_row *row, char *to,
-                             size_t n_bytes)
+static const char *objection(const struct cld_device_info *d, const struct cld_tuned_row *row,
+                             char *to, size_t n_bytes)
 {
     size_t a_vector = is_wide(d) ? 1 : 2, n_registers = is_wide(d) ? 32 : 16;
     size_t wanted = (row->v[p_rows] + 1) * row->v[p_vectors] * a_vector + 1;
@@ -184,9 +184,10 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 }
 
 const struct cld_gemm_ops cld_gemm_cpu = {
-    CLD_TUNED_GEMM_CPU,
-    CLD_GEMM_PORTABLE, "32 KiB of local memory", name, supports, scratch_bytes, false,
-    false, build, run};
+    CLD_TUNED_GEMM_CPU, CLD_GEMM_PORTABLE, "32 KiB of local memory",
+    name,               supports,          scratch_bytes,
+    false,              false,             build,
+    run};
 
 static bool works(const struct cld_queue *q)
 {

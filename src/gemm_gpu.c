@@ -13,7 +13,8 @@ enum { p_tile, p_groups, p_splits, p_depth };
 static struct cld_tuned_row defaults(const struct cld_device_info *d)
 {
     (void)d;
-    return (struct cld_tuned_row){{[p_tile] = 128, [p_groups] = 256, [p_splits] = 16, [p_depth] = 128}};
+    return (struct cld_tuned_row){
+        {[p_tile] = 128, [p_groups] = 256, [p_splits] = 16, [p_depth] = 128}};
 }
 
 /* Large tiles where there are enough of them; else small ones, and k in parts. */

@@ -56,8 +56,8 @@ static size_t common_divisor(size_t a, size_t b)
 }
 
 /* Rows of A that are turned at once: all, or where their copy would be large so many that their
- * tiles are full rounds of the work-groups (with the columns that nobody tuned, so that plans do not
- * depend on rows of parameters). Rows of C depend on their own of A alone. */
+ * tiles are full rounds of the work-groups (with the default's columns: plans do not depend on tuned
+ * ones here). Rows of C depend on their own of A alone. */
 static size_t rows_at_once(const struct cld_queue *q, const struct cld_gemm *g)
 {
     struct cld_gemm_size size = cld_gemm_size(g);
@@ -167,10 +167,15 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 
 const struct cld_gemm_ops cld_gemm_sm90a = {
     CLD_TUNED_GEMM_SM90A,
-    CLD_GEMM_SM90A, "NVIDIA tensor cores with wgmma, and bf16 operands or leave to round them",
-    name,           supports,
-    scratch_bytes,  true, true,
-    build,          run};
+    CLD_GEMM_SM90A,
+    "NVIDIA tensor cores with wgmma, and bf16 operands or leave to round them",
+    name,
+    supports,
+    scratch_bytes,
+    true,
+    true,
+    build,
+    run};
 
 static bool works(const struct cld_queue *q)
 {

@@ -53,7 +53,8 @@ const struct cld_tuned_family cld_tuned_rmsnorm = {
     .what = "RMSNorm, forward and backward",
     .files = {"rmsnorm.cl", "column_sum.cl"},
     .classes = {"fp32", "bf16"}, /* of what is normed */
-    .params = {[p_forward] = {"forward", "work-items", {32, 64, 128, 256}, 4, "of a group, at most"},
+    .params = {[p_forward] = {"forward", "work-items", {32, 64, 128, 256}, 4,
+                              "of a group, at most"},
                [p_rows] = {"rows", "rows", {1, 2, 4, 8}, 4, "of a group, forward"},
                [p_backward] = {"backward", "work-items", {64, 128, 256, 512}, 4,
                                "of a group, at most"},
@@ -128,9 +129,9 @@ enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor
     cld_held_options(q, x->n_cols, local, extra, sizeof extra);
     cld_row_options(q, o, COUNT(o), local, extra, options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"rmsnorm.cl", "rmsnorm_forward", options, local}),
-                   cld_div_up(x->n_rows, local > 1 ? row_of(q, x)->v[p_rows] : 1), err, CLD_MATRIX(x), CLD_VECTOR(w),
-                   CLD_MATRIX(y), CLD_VECTOR(rstd), CLD_U64(x->n_rows), CLD_U64(x->n_cols),
-                   CLD_FLOAT(eps));
+                   cld_div_up(x->n_rows, local > 1 ? row_of(q, x)->v[p_rows] : 1), err,
+                   CLD_MATRIX(x), CLD_VECTOR(w), CLD_MATRIX(y), CLD_VECTOR(rstd),
+                   CLD_U64(x->n_rows), CLD_U64(x->n_cols), CLD_FLOAT(eps));
 }
 
 enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tensor *x,

@@ -40,9 +40,9 @@ const struct cld_check_op *cld_tuned_check(enum cld_tuned family, bool whole)
                                 {{"gemm", cld_check_gemm, product, false, 0}, {0}}},
         [CLD_TUNED_GEMM_GPU] = {{{"gemm", cld_check_gemm_quick, product, false, 0}, {0}},
                                 {{"gemm", cld_check_gemm, product, false, 0}, {0}}},
-        [CLD_TUNED_GEMM_SM90A] = {
-            {{"gemm_tensor", cld_check_gemm_sm90a_quick, rounded, false, 0}, {0}},
-            {{"gemm_tensor", cld_check_gemm_sm90a, rounded, false, 0}, {0}}},
+        [CLD_TUNED_GEMM_SM90A] = {{{"gemm_tensor", cld_check_gemm_sm90a_quick, rounded, false, 0},
+                                   {0}},
+                                  {{"gemm_tensor", cld_check_gemm_sm90a, rounded, false, 0}, {0}}},
         [CLD_TUNED_RMSNORM] = {{{"rmsnorm", cld_check_rmsnorm, norm, true, 0}, {0}},
                                {{"rmsnorm", cld_check_rmsnorm, norm, true, 0}, {0}}}};
     return checks[family][whole];
@@ -74,10 +74,10 @@ enum cld_status cld_tuning_check(const struct cld_queue *q, const struct cld_con
         cld_warn("%s: %s", cld_queue_name(q), t->note);
     for (int f = 0; f < CLD_N_TUNED && !s; f++) {
         const struct cld_tuned_family *family = cld_tuned_family((enum cld_tuned)f);
-        const struct cld_check_options options = {
-            .ops = cld_tuned_check((enum cld_tuned)f, false),
-            .programs = cld_overrides_programs(cfg, &overrides),
-            .tuning = t};
+        const struct cld_check_options options = {.ops = cld_tuned_check((enum cld_tuned)f, false),
+                                                  .programs =
+                                                      cld_overrides_programs(cfg, &overrides),
+                                                  .tuning = t};
         char what[96];
         if (!family->works(q) || !cld_tuning_changes(t, (enum cld_tuned)f, device))
             continue;

@@ -1,5 +1,6 @@
 /* self_test.h - kernels that a run brings along are checked before it uses them: modules of the
- * user's (overrides.h) and kernels with tuned parameters. Thread: a worker's, or the main thread. */
+ * user's (overrides.h) and kernels with tuned parameters.
+ * Thread: a worker's, or the main thread. */
 #ifndef CLD_SELF_TEST_H
 #define CLD_SELF_TEST_H
 

@@ -127,11 +127,8 @@ static enum cld_status check(struct tuner *t, const struct cld_tuned_row *row,
                              struct cld_error *err)
 {
     struct cld_check_results results = {0};
-    struct cld_check c = {.q = t->q,
-                          .seed = 1,
-                          .storage = t->subject->storage,
-                          .op = op,
-                          .results = &results};
+    struct cld_check c = {
+        .q = t->q, .seed = 1, .storage = t->subject->storage, .op = op, .results = &results};
     set_row(t, row, true);
     enum cld_status s = op->run(&c, err);
     *right = !s && !c.n_failed && c.n_passed;
@@ -159,9 +156,8 @@ static enum cld_status check(struct tuner *t, const struct cld_tuned_row *row,
 
 /* --- candidates ------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 3, 4))) static void tell(const struct tuner *t,
-                                                       const struct cld_tuned_row *row,
-                                                       const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void
+tell(const struct tuner *t, const struct cld_tuned_row *row, const char *fmt, ...)
 {
     char values[160];
     va_list args;
@@ -318,8 +314,8 @@ enum cld_status cld_tune_class(struct cld_queue *q, const struct cld_tune_subjec
     char why[512];
     bool fits = false;
     memset(out, 0, sizeof *out);
-    enum cld_status s = build(&t, &t.standard, SIZE_MAX, &fits, &t.private_bytes, why, sizeof why,
-                              err);
+    enum cld_status s =
+        build(&t, &t.standard, SIZE_MAX, &fits, &t.private_bytes, why, sizeof why, err);
     if (!s && !fits)
         s = cld_fail(err, CLD_E_DEVICE, "", "%s: the default of %s cannot be used: %s",
                      cld_queue_name(q), family->name, why);

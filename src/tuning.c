@@ -42,7 +42,7 @@ bool cld_tuned_row_equal(const struct cld_tuned_row *a, const struct cld_tuned_r
 }
 
 void cld_tuned_row_text(const struct cld_tuned_family *f, const struct cld_tuned_row *row,
-                  const struct cld_tuned_row *other, char *to, size_t n_bytes)
+                        const struct cld_tuned_row *other, char *to, size_t n_bytes)
 {
     size_t at = 0;
     *to = 0;
@@ -52,8 +52,9 @@ void cld_tuned_row_text(const struct cld_tuned_family *f, const struct cld_tuned
                                    f->params[i].name, row->v[i]);
 }
 
-const char *cld_tuned_row_objection(const struct cld_tuned_family *f, const struct cld_device_info *d,
-                              const struct cld_tuned_row *row, char *to, size_t n_bytes)
+const char *cld_tuned_row_objection(const struct cld_tuned_family *f,
+                                    const struct cld_device_info *d,
+                                    const struct cld_tuned_row *row, char *to, size_t n_bytes)
 {
     for (size_t i = 0; i < f->n_params; i++) {
         const struct cld_tuned_param *p = &f->params[i];

@@ -20,7 +20,13 @@
 #include "error.h"
 #include "sha256.h"
 
-enum cld_tuned { CLD_TUNED_GEMM_CPU, CLD_TUNED_GEMM_GPU, CLD_TUNED_GEMM_SM90A, CLD_TUNED_RMSNORM, CLD_N_TUNED };
+enum cld_tuned {
+    CLD_TUNED_GEMM_CPU,
+    CLD_TUNED_GEMM_GPU,
+    CLD_TUNED_GEMM_SM90A,
+    CLD_TUNED_RMSNORM,
+    CLD_N_TUNED
+};
 
 enum { cld_tuned_params = 6, cld_tuned_classes = 3, cld_tuned_values = 8 };
 
@@ -48,8 +54,8 @@ struct cld_tuned_family {
     struct cld_tuned_row (*defaults)(const struct cld_device_info *d);
     /* Why the device cannot have a row of possible values ("registers: ..."); NULL: it can. The
      * text may be written to `to`. */
-    const char *(*objection)(const struct cld_device_info *d, const struct cld_tuned_row *row, char *to,
-                             size_t n_bytes);
+    const char *(*objection)(const struct cld_device_info *d, const struct cld_tuned_row *row,
+                             char *to, size_t n_bytes);
     /* Whether kernels of the family run on this queue. */
     bool (*works)(const struct cld_queue *q);
 };
@@ -61,12 +67,13 @@ size_t cld_tuned_n_classes(const struct cld_tuned_family *f);
 bool cld_tuned_row_equal(const struct cld_tuned_row *a, const struct cld_tuned_row *b);
 /* "rows=6 vectors=1 ..."; with `other`, only what differs from that row ("" if nothing does). */
 void cld_tuned_row_text(const struct cld_tuned_family *f, const struct cld_tuned_row *row,
-                  const struct cld_tuned_row *other, char *to, size_t n_bytes);
+                        const struct cld_tuned_row *other, char *to, size_t n_bytes);
 
 /* Why this row cannot be: a value that the parameter does not have, or what the device cannot do;
  * NULL: it can be. */
-const char *cld_tuned_row_objection(const struct cld_tuned_family *f, const struct cld_device_info *d,
-                              const struct cld_tuned_row *row, char *to, size_t n_bytes);
+const char *cld_tuned_row_objection(const struct cld_tuned_family *f,
+                                    const struct cld_device_info *d,
+                                    const struct cld_tuned_row *row, char *to, size_t n_bytes);
 
 /* The hash of the family's kernel files with their includes. CLD_E_INTERNAL, CLD_E_MEMORY. */
 enum cld_status cld_tuned_sources(const struct cld_tuned_family *f, char hash[CLD_SHA256_HEX_BYTES],

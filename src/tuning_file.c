@@ -49,13 +49,16 @@ __attribute__((format(printf, 2, 3))) static void note(struct cld_tuning *t, con
 static enum cld_status refuse(const struct reader *r, const char *where, const char *why,
                               struct cld_error *err)
 {
-    return cld_fail(err, CLD_E_INPUT, "make it again with 'cldraft bench --tune', or runtime.tuning"
-                    " = off", "%s: %s%s%s", r->name, where, *where ? ": " : "", why);
+    return cld_fail(err, CLD_E_INPUT,
+                    "make it again with 'cldraft bench --tune', or runtime.tuning"
+                    " = off",
+                    "%s: %s%s%s", r->name, where, *where ? ": " : "", why);
 }
 
 /* Every parameter once, and no other. */
 static enum cld_status read_row(const struct reader *r, const struct cld_tuned_family *f,
-                                const json_t *values, struct cld_tuned_row *row, struct cld_error *err)
+                                const json_t *values, struct cld_tuned_row *row,
+                                struct cld_error *err)
 {
     char why[256];
     const char *key;
@@ -86,11 +89,10 @@ static enum cld_status read_row(const struct reader *r, const struct cld_tuned_f
     return objection ? refuse(r, f->name, objection, err) : CLD_OK;
 }
 
-static enum cld_status take_row(const struct reader *r, const json_t *object,
-                                struct cld_error *err)
+static enum cld_status take_row(const struct reader *r, const json_t *object, struct cld_error *err)
 {
-    static const char *const known[] = {"family", "class", "sources", "parameters", "ms",
-                                        "default_ms", "noise", "of", "measured", NULL};
+    static const char *const known[] = {"family",     "class", "sources", "parameters", "ms",
+                                        "default_ms", "noise", "of",      "measured",   NULL};
     struct cld_fields in = {r->name, object, err};
     struct cld_tuned_row row;
     char hash[CLD_SHA256_HEX_BYTES], why[160];
@@ -142,8 +144,8 @@ static bool is_for(const struct cld_fields *in, const struct cld_device_info *d,
 static enum cld_status take_table(const struct reader *r, const json_t *root, bool *is_of_device,
                                   struct cld_error *err)
 {
-    static const char *const known[] = {"format", "device", "vendor", "platform",
-                                        "platform_version", "driver", "rows", NULL};
+    static const char *const known[] = {"format",           "device", "vendor", "platform",
+                                        "platform_version", "driver", "rows",   NULL};
     struct cld_fields in = {r->name, root, err};
     const json_t *rows = json_object_get(root, "rows");
     bool current = false;
@@ -222,7 +224,7 @@ static enum cld_status load_shipped(const struct cld_device_info *d, struct cld_
 char *cld_tuning_path(const char *cache_dir, const struct cld_device_info *d)
 {
     char key[CLD_SHA256_HEX_BYTES];
-    const char *texts[] = {"tuning",  d->name,     d->vendor,          d->driver,
+    const char *texts[] = {"tuning",   d->name,     d->vendor,          d->driver,
                            d->version, d->platform, d->platform_version};
     cld_cache_key(texts, sizeof texts / sizeof *texts, key);
     return cld_format("%s/tuning-%.16s.json", cache_dir, key);
@@ -251,7 +253,8 @@ static void load_cached(const char *cache_dir, const struct cld_device_info *d,
     size_t n_bytes = 0;
     const char *why;
     bool is_of_device = false;
-    if (!path || !cld_file_exists(path) || !(cache = cld_cache_open(cache_dir, CLD_CACHE_CAP_BYTES)))
+    if (!path || !cld_file_exists(path) ||
+        !(cache = cld_cache_open(cache_dir, CLD_CACHE_CAP_BYTES)))
         goto done;
     if ((why = distrust(path)))
         note(out, "%s is ignored: it %s", path, why);
@@ -339,7 +342,8 @@ static bool stays(const json_t *row, const struct cld_tuned_record *records, siz
         strcmp(hash, sources))
         return false;
     for (size_t i = 0; i < n; i++)
-        if (records[i].family == id && !strcmp(cld_tuned_family(id)->classes[records[i].class], class))
+        if (records[i].family == id &&
+            !strcmp(cld_tuned_family(id)->classes[records[i].class], class))
             return false;
     return true;
 }
@@ -358,7 +362,8 @@ static void keep_rows(const char *path, const struct cld_device_info *d,
     cld_tuning_defaults(d, &read);
     if (!cld_file_exists(path) || cld_file_read(path, most_bytes, &text, &n_bytes, &ignored) ||
         cld_tuning_parse(text, n_bytes, path, d, CLD_TUNING_FILE, true, &read, &is_of_device,
-                         &ignored) || !is_of_device)
+                         &ignored) ||
+        !is_of_device)
         goto done;
     old = json_loadb(text, n_bytes, 0, NULL);
     json_array_foreach (json_object_get(old, "rows"), i, row)

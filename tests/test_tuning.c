@@ -89,7 +89,8 @@ static void test_shipped(void **state)
         const char *device = NULL, *vendor = NULL, *platform = NULL;
         size_t n_rows = json_array_size(json_object_get(root, "rows")), n_stale = 0;
         assert_int_equal(json_unpack(root, "{s:s, s:s, s:s}", "device", &device, "vendor", &vendor,
-                                     "platform", &platform), 0);
+                                     "platform", &platform),
+                         0);
         d.class = CLD_CLASS_GPU; /* as all of them are */
         snprintf(d.name, sizeof d.name, "%s", device);
         snprintf(d.vendor, sizeof d.vendor, "%s", vendor);
@@ -322,12 +323,12 @@ static bool is_right(enum cld_tuned id, enum cld_device_class class,
     struct cld_tuning t;
     char why[160];
     size_t n_passed = 0, n_failed = 0;
-    const struct cld_check_options options = {
-        .ops = cld_tuned_check(id, false),
-        .seed = 1,
-        .family = class == CLD_CLASS_CPU ? CLD_FAMILY_CPU : CLD_FAMILY_GPU,
-        .skip = {[CLD_BF16] = true},
-        .tuning = &t};
+    const struct cld_check_options options = {.ops = cld_tuned_check(id, false),
+                                              .seed = 1,
+                                              .family = class == CLD_CLASS_CPU ? CLD_FAMILY_CPU
+                                                                               : CLD_FAMILY_GPU,
+                                              .skip = {[CLD_BF16] = true},
+                                              .tuning = &t};
     d.class = class;
     if (cld_tuned_row_objection(f, &d, row, why, sizeof why))
         return false;
@@ -340,8 +341,8 @@ static bool is_right(enum cld_tuned id, enum cld_device_class class,
     return true;
 }
 
-/* The least and the largest value of each parameter of products on CPUs, one at a time; of the other
- * families a row that has none of the defaults, or one. */
+/* The least and the largest value of each parameter of products on CPUs, one at a time; of the
+ * other families a row that has none of the defaults, or one. */
 static void test_values_are_right(void **state)
 {
     const struct cld_tuned_family *f = cld_tuned_family(CLD_TUNED_GEMM_CPU);
@@ -390,7 +391,7 @@ static enum cld_status pass(struct cld_queue *q, void *arg, struct cld_error *er
         return cld_fill(q, &s->p.c, 0, err);
     }
     if (s->stop) {
-        s->stop = false; /* a second signal would end the process */
+        s->stop = false;         /* a second signal would end the process */
         kill(getpid(), SIGTERM); /* raise() would leave it pending on this thread */
         while (!cld_signals_stop_asked())
             ;
