@@ -225,6 +225,7 @@ struct run {
     struct norm_shape norm;
     struct cld_tuned_record records[CLD_N_TUNED * cld_tuned_classes];
     size_t n_records;
+    struct cld_error left_out; /* why a class was, last */
     double begun_ms;
 };
 
@@ -256,8 +257,14 @@ static enum cld_status tune_subject(struct run *t, const struct cld_tune_subject
         cld_tune_class(t->q, subject, &limits, t->o->verbose ? stderr : NULL, &result, err);
     if (s)
         return s;
-    t->records[t->n_records++] = result.record;
     put_result(t, &result);
+    /* Where nothing was tried nothing won: such a row would hide one that was measured before. */
+    if (result.n_candidates)
+        t->records[t->n_records++] = result.record;
+    else
+        cld_warn("%s/%s keeps the row that it had: there was no time for a candidate",
+                 cld_tuned_family(subject->family)->name,
+                 cld_tuned_family(subject->family)->classes[subject->class]);
     return CLD_OK;
 }
 
@@ -317,6 +324,7 @@ static enum cld_status tune_class(struct run *t, enum cld_tuned family, size_t c
         cld_info("%s/%s: the configuration has no such shape", f->name, f->classes[class]);
     if (s == CLD_E_MEMORY || s == CLD_E_DEVICE) {
         cld_warn("%s/%s is left out: %s", f->name, f->classes[class], err->what);
+        t->left_out = *err;
         *err = (struct cld_error)CLD_ERROR_INIT;
         s = CLD_OK;
     }
@@ -359,7 +367,8 @@ static enum cld_status table_path(const struct run *t, char **out, struct cld_er
     char *dir = NULL;
     struct cld_cache *cache = NULL;
     if (t->o->out) {
-        *out = cld_format("%s", t->o->out);
+        if (!(s = cld_tuning_writable(t->o->out, t->bench.device, err)))
+            *out = cld_format("%s", t->o->out);
     } else if (!(s = cld_cache_dir(t->cfg->runtime.cache_dir, &dir, err)) && dir &&
                (cache = cld_cache_open(dir, CLD_CACHE_CAP_BYTES))) {
         *out = cld_tuning_path(dir, t->bench.device);
@@ -374,12 +383,38 @@ static enum cld_status table_path(const struct run *t, char **out, struct cld_er
     return s;
 }
 
+/* Writes what there is, however the tuning ended; *err is of that, or else of the writing. */
+static enum cld_status keep_records(const struct run *t, const char *path, enum cld_status s,
+                                    struct cld_error *err)
+{
+    struct cld_error failed = CLD_ERROR_INIT;
+    if (s == CLD_E_INTERRUPTED)
+        s = cld_fail(err, s, "", "stopped by a signal after %zu classes were tuned", t->n_records);
+    if (!t->n_records && !s) {
+        *err = t->left_out;
+        s = err->status;
+    }
+    if (!t->n_records && !s)
+        return cld_fail(err, CLD_E_USAGE, "give --seconds more time, or name shapes in bench.shapes",
+                        "nothing was tuned, so no table is written");
+    if (!t->n_records)
+        return s;
+    if (!cld_tuning_save(path, t->bench.device, t->records, t->n_records, &failed))
+        cld_info("%s: %zu rows of tuned parameters", path, t->n_records);
+    else if (!s)
+        *err = failed;
+    else
+        cld_warn("the table is not written: %s", failed.what);
+    return s ? s : failed.status;
+}
+
 enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune_options *o,
                              struct cld_error *err)
 {
     struct cld_devices *devices = NULL;
     struct cld_device_info device;
-    struct run t = {.cfg = cfg, .o = o, .begun_ms = cld_clock_ms()};
+    struct run t = {
+        .cfg = cfg, .o = o, .left_out = CLD_ERROR_INIT, .begun_ms = cld_clock_ms()};
     struct cld_queue_options queue = {
         .name = "tuner",
         .profile = true,
@@ -397,15 +432,7 @@ enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune
         goto done;
     qsort(t.all.at, t.all.n, sizeof *t.all.at, more_work_first);
     s = tune_all(&t, err);
-    if ((!s || s == CLD_E_INTERRUPTED) && t.n_records) {
-        struct cld_error failed = CLD_ERROR_INIT;
-        if (cld_tuning_save(path, &device, t.records, t.n_records, &failed)) {
-            *err = failed;
-            s = failed.status;
-        } else {
-            cld_info("%s: %zu rows of tuned parameters", path, t.n_records);
-        }
-    }
+    s = keep_records(&t, path, s, err);
 done:
     free(path);
     free(t.all.at);

@@ -75,6 +75,11 @@ enum cld_status cld_cmd_bench(const struct cld_args *a, struct cld_error *err)
         goto done;
     enum cld_log_level level = cld_args_log_level(a, cfg.log.level);
     cld_log_set_level(level);
+    if (cld_args_flag(a, "tune") && cfg.swept.n) {
+        s = cld_fail(err, CLD_E_USAGE, "take [sweep] out, or tune one of its points",
+                     "--tune does not go with a [sweep] of %zu keys", cfg.swept.n);
+        goto done;
+    }
     o.kernel_times = level == CLD_LOG_DEBUG;
     s = cld_args_flag(a, "tune") ? tune(a, &cfg, level, err) : cld_bench_run(&cfg, &o, err);
 done:

@@ -130,8 +130,15 @@ struct cld_tuned_record {
  * free(). */
 char *cld_tuning_path(const char *cache_dir, const struct cld_device_info *d);
 
+/* Whether a table of this device may be written to `path`, before there is anything to write: what
+ * is there is empty or such a table (CLD_E_INPUT if not), and a file can be made beside it
+ * (CLD_E_USAGE without a name, CLD_E_IO). */
+enum cld_status cld_tuning_writable(const char *path, const struct cld_device_info *d,
+                                    struct cld_error *err);
+
 /* Writes the records into the table of this device at `path`, written aside and renamed. Rows that
- * are there for other families and classes stay if they are still good. CLD_E_IO, CLD_E_MEMORY. */
+ * are there for other families and classes stay if they are still good: of these kernel sources and
+ * this driver. CLD_E_IO, CLD_E_MEMORY. */
 enum cld_status cld_tuning_save(const char *path, const struct cld_device_info *d,
                                 const struct cld_tuned_record *records, size_t n,
                                 struct cld_error *err);

@@ -31,6 +31,7 @@ struct reader {
     struct cld_tuning *out;
     enum cld_tuning_origin origin;
     bool exact;
+    bool seen[CLD_N_TUNED][cld_tuned_classes];
 };
 
 __attribute__((format(printf, 2, 3))) static void note(struct cld_tuning *t, const char *fmt, ...)
@@ -89,7 +90,7 @@ static enum cld_status read_row(const struct reader *r, const struct cld_tuned_f
     return objection ? refuse(r, f->name, objection, err) : CLD_OK;
 }
 
-static enum cld_status take_row(const struct reader *r, const json_t *object, struct cld_error *err)
+static enum cld_status take_row(struct reader *r, const json_t *object, struct cld_error *err)
 {
     static const char *const known[] = {"family",     "class", "sources", "parameters", "ms",
                                         "default_ms", "noise", "of",      "measured",   NULL};
@@ -123,6 +124,11 @@ static enum cld_status take_row(const struct reader *r, const json_t *object, st
              r->name, f->name, class);
         return CLD_OK;
     }
+    if (r->seen[id][c]) { /* which of them was meant is anybody's guess */
+        snprintf(why, sizeof why, "class '%s' has two rows", f->classes[c]);
+        return refuse(r, f->name, why, err);
+    }
+    r->seen[id][c] = true;
     if ((s = read_row(r, f, json_object_get(object, "parameters"), &row, err)))
         return s;
     r->out->rows[id][c] = row;
@@ -141,7 +147,7 @@ static bool is_for(const struct cld_fields *in, const struct cld_device_info *d,
     return !strcmp(name, d->name) && !strcmp(vendor, d->vendor) && !strcmp(platform, d->platform);
 }
 
-static enum cld_status take_table(const struct reader *r, const json_t *root, bool *is_of_device,
+static enum cld_status take_table(struct reader *r, const json_t *root, bool *is_of_device,
                                   struct cld_error *err)
 {
     static const char *const known[] = {"format",           "device", "vendor", "platform",
@@ -178,7 +184,8 @@ enum cld_status cld_tuning_parse(const char *text, size_t n_bytes, const char *n
                                  struct cld_error *err)
 {
     json_error_t e;
-    struct reader r = {name, d, out, origin, exact};
+    struct reader r = {
+        .name = name, .device = d, .out = out, .origin = origin, .exact = exact};
     json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &e);
     *is_of_device = false;
     *err = (struct cld_error)CLD_ERROR_INIT;
@@ -348,7 +355,17 @@ static bool stays(const json_t *row, const struct cld_tuned_record *records, siz
     return true;
 }
 
-/* Adds the old table's rows that stay. A table that cannot be read is replaced. */
+/* Whether the table was measured with this driver, too. */
+static bool is_current(const json_t *root, const struct cld_device_info *d)
+{
+    struct cld_error ignored = CLD_ERROR_INIT;
+    const struct cld_fields in = {"", root, &ignored};
+    bool current = false;
+    return is_for(&in, d, &current) && current;
+}
+
+/* Adds the old table's rows that stay: none of another driver's, which the new table would pass
+ * off as this one's. A table that cannot be read is replaced. */
 static void keep_rows(const char *path, const struct cld_device_info *d,
                       const struct cld_tuned_record *records, size_t n, json_t *to)
 {
@@ -366,12 +383,43 @@ static void keep_rows(const char *path, const struct cld_device_info *d,
         !is_of_device)
         goto done;
     old = json_loadb(text, n_bytes, 0, NULL);
+    if (!is_current(old, d))
+        goto done;
     json_array_foreach (json_object_get(old, "rows"), i, row)
         if (stays(row, records, n))
             json_array_append(to, row);
 done:
     json_decref(old);
     free(text);
+}
+
+enum cld_status cld_tuning_writable(const char *path, const struct cld_device_info *d,
+                                    struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_file_writer *w = NULL;
+    struct cld_tuning read;
+    char *text = NULL;
+    size_t n_bytes = 0;
+    bool is_of_device = false;
+    if (!*path)
+        return cld_fail(err, CLD_E_USAGE, "name a file", "the table's file has no name");
+    if ((s = cld_file_begin(path, &w, err)))
+        return s;
+    cld_file_abort(w);
+    if (!cld_file_exists(path))
+        return CLD_OK;
+    cld_tuning_defaults(d, &read);
+    if ((s = cld_file_read(path, most_bytes, &text, &n_bytes, err)) || !n_bytes)
+        goto done;
+    s = cld_tuning_parse(text, n_bytes, path, d, CLD_TUNING_FILE, true, &read, &is_of_device, err);
+    if (s || !is_of_device)
+        s = cld_fail(err, CLD_E_INPUT, "name another file, or remove this one",
+                     "%s would be replaced, and is not a good table of tuned kernels for %s", path,
+                     d->name);
+done:
+    free(text);
+    return s;
 }
 
 enum cld_status cld_tuning_save(const char *path, const struct cld_device_info *d,

@@ -11,13 +11,13 @@ small=(configs/tiny.ini --set train.batch_rows=2 --set train.micro_rows=1 --set 
 
 # --- tuning ---
 
-expect 'a table' 0 '^\| gemm_cpu \| other \| (NT|NN|TN) ' bench "${small[@]}" --tune --seconds 4 \
+expect 'a table' 0 '^\| gemm_cpu \| other \| (NT|NN|TN) ' bench "${small[@]}" --tune --seconds 15 \
     --out "$scratch/tuned.json"
 check 'its rows' grep -q '"family": "gemm_cpu"' "$scratch/tuned.json"
 check 'their sources' grep -qE '"sources": "[0-9a-f]{64}"' "$scratch/tuned.json"
 expect 'and it is good' 0 '' plan "${small[@]}" --set "runtime.tuning=$scratch/tuned.json"
 expect 'in the cache directory' 0 'tuning-[0-9a-f]{16}\.json: [0-9]+ rows' bench "${small[@]}" --tune \
-    --seconds 1 --set "runtime.cache_dir=$scratch/cache"
+    --seconds 15 --set "runtime.cache_dir=$scratch/cache"
 expect 'where it is found' 0 'gemm_cpu: .*cache' plan "${small[@]}" \
     --set "runtime.cache_dir=$scratch/cache"
 expect 'nowhere to write' 2 'no directory for the table' bench "${small[@]}" --tune \
@@ -25,6 +25,24 @@ expect 'nowhere to write' 2 'no directory for the table' bench "${small[@]}" --t
 expect 'options of records' 2 'does not go with --plot' bench "${small[@]}" --tune \
     --plot "$scratch/x.svg"
 expect 'a time without a tuner' 2 'seconds without --tune' bench "${small[@]}" --seconds 3
+expect 'a sweep' 2 'does not go with a \[sweep\]' bench configs/sweep-gemm.ini --tune
+echo 'a thesis' >"$scratch/thesis.txt"
+expect 'what would be lost' 3 'would be replaced' bench "${small[@]}" --tune --seconds 1 \
+    --out "$scratch/thesis.txt"
+check 'and is not' grep -q 'a thesis' "$scratch/thesis.txt"
+expect 'a file that cannot be' 7 'cannot create' bench "${small[@]}" --tune --seconds 1 \
+    --out "$scratch/none/t.json"
+printf '[bench]\nwhat = gemm\nshapes = 200000x200000x200000\n' >"$scratch/large.ini"
+expect 'what does not fit' 5 'other is left out' bench "$scratch/large.ini" --tune \
+    --out "$scratch/large.json"
+check 'leaves no table' test ! -e "$scratch/large.json"
+
+# A class without the time for a candidate has no row.
+"$cldraft" bench "${small[@]}" --tune --seconds 1 --out "$scratch/short.json" </dev/null \
+    >"$scratch/short.out" 2>"$scratch/short.err" || true
+n_tried=$(grep -E '^\| (gemm|rms)' "$scratch/short.out" | grep -cvF '| 0 (' || true)
+n_rows=$(cat "$scratch/short.json" 2>/dev/null | grep -c '"family"' || true)
+check 'only what was tried is written' test "$n_tried" -eq "$n_rows"
 
 # A stop keeps what is tuned so far.
 "$cldraft" bench "${small[@]}" --tune --set train.micro_rows=2 --set bench.repeats=64 \

@@ -185,6 +185,65 @@ static void test_refused(void **state)
     FAILS(cld_tuning_load("/nonexistent/t.json", NULL, &cpu, &t, &err), CLD_E_INPUT, "t.json");
 }
 
+/* Which of two rows of one class was meant cannot be known. */
+static void test_two_rows(void **state)
+{
+    const char *dir = *state;
+    const struct cld_tuned_record r[2] = {record_of(OTHER, DEPTH, 384), record_of(OTHER, DEPTH, 64)};
+    struct cld_tuning t;
+    char *path = cld_tuning_path(dir, &cpu);
+    OK(cld_tuning_save(path, &cpu, r, 2, &err));
+    FAILS(cld_tuning_load(path, NULL, &cpu, &t, &err), CLD_E_INPUT, "'other' has two rows");
+    OK(cld_tuning_load("auto", dir, &cpu, &t, &err));
+    assert_false(cld_tuning_changes(&t, CLD_TUNED_GEMM_CPU, &cpu));
+    free(path);
+}
+
+/* A table that is written again for another driver keeps no row of the old one's. */
+static void test_other_driver_is_left(void **state)
+{
+    const char *dir = *state;
+    const struct cld_tuned_record old = record_of(OTHER, DEPTH, 384),
+                                  new = record_of(FEW_ROWS, DEPTH, 128);
+    struct cld_device_info updated = cpu;
+    struct cld_tuning t;
+    char *path = cld_format("%s/table.json", dir);
+    snprintf(updated.driver, sizeof updated.driver, "another");
+    OK(cld_tuning_save(path, &cpu, &old, 1, &err));
+    OK(cld_tuning_writable(path, &updated, &err));
+    OK(cld_tuning_save(path, &updated, &new, 1, &err));
+    OK(cld_tuning_load(path, NULL, &updated, &t, &err));
+    assert_int_equal(t.origin[CLD_TUNED_GEMM_CPU][FEW_ROWS], CLD_TUNING_FILE);
+    assert_int_equal(t.origin[CLD_TUNED_GEMM_CPU][OTHER], CLD_TUNING_DEFAULT);
+    free(path);
+}
+
+/* What is no table for this device is not replaced by one. */
+static void test_writable(void **state)
+{
+    const char *dir = *state;
+    struct cld_device_info other = cpu;
+    char *path = cld_format("%s/table.json", dir), *below = cld_format("%s/none/t.json", dir);
+    const struct cld_tuned_record r = record_of(OTHER, DEPTH, 384);
+    OK(cld_tuning_writable(path, &cpu, &err));
+    assert_false(cld_file_exists(path)); /* looking leaves nothing */
+    OK(cld_file_write(path, "", 0, &err));
+    OK(cld_tuning_writable(path, &cpu, &err));
+    OK(cld_file_write(path, "a thesis", 8, &err));
+    FAILS(cld_tuning_writable(path, &cpu, &err), CLD_E_INPUT, "is not a good table");
+    remove(path);
+    OK(cld_tuning_save(path, &cpu, &r, 1, &err));
+    OK(cld_tuning_writable(path, &cpu, &err));
+    snprintf(other.name, sizeof other.name, "another");
+    FAILS(cld_tuning_writable(path, &other, &err), CLD_E_INPUT, "not a good table of tuned kernels"
+                                                                " for another");
+    FAILS(cld_tuning_writable(dir, &cpu, &err), CLD_E_IO, "no regular file");
+    FAILS(cld_tuning_writable(below, &cpu, &err), CLD_E_IO, "cannot create");
+    FAILS(cld_tuning_writable("", &cpu, &err), CLD_E_USAGE, "no name");
+    free(below);
+    free(path);
+}
+
 static void test_truncated(void **state)
 {
     const char *dir = *state;
@@ -510,6 +569,9 @@ int main(void)
         cmocka_unit_test(test_shipped),
         cmocka_unit_test_setup_teardown(test_round_trip, make_temp_dir, remove_temp_dir),
         cmocka_unit_test_setup_teardown(test_refused, make_temp_dir, remove_temp_dir),
+        cmocka_unit_test_setup_teardown(test_two_rows, make_temp_dir, remove_temp_dir),
+        cmocka_unit_test_setup_teardown(test_other_driver_is_left, make_temp_dir, remove_temp_dir),
+        cmocka_unit_test_setup_teardown(test_writable, make_temp_dir, remove_temp_dir),
         cmocka_unit_test_setup_teardown(test_truncated, make_temp_dir, remove_temp_dir),
         cmocka_unit_test_setup_teardown(test_stale, make_temp_dir, remove_temp_dir),
         cmocka_unit_test_setup_teardown(test_distrusted, make_temp_dir, remove_temp_dir),
