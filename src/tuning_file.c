@@ -129,6 +129,11 @@ static enum cld_status take_row(struct reader *r, const json_t *object, struct c
         return refuse(r, f->name, why, err);
     }
     r->seen[id][c] = true;
+    cld_fields_positive_or(&in, "ms", 1);
+    cld_fields_positive_or(&in, "default_ms", 1);
+    cld_fields_positive_or(&in, "noise", 1);
+    if (err->status)
+        return err->status;
     if ((s = read_row(r, f, json_object_get(object, "parameters"), &row, err)))
         return s;
     r->out->rows[id][c] = row;

@@ -181,6 +181,8 @@ static void test_refused(void **state)
     expect_refused(dir, "\"depth\": 384", "\"depth\": 384.5", "not a whole number");
     expect_refused(dir, "\"depth\": 384", "\"depth\": -4", "not a whole number");
     expect_refused(dir, "\"depth\": 384", "\"depth\": 385", "depth cannot be 385, only 64, 128");
+    expect_refused(dir, "\"ms\": 1.5", "\"ms\": \"1.5\"", "'ms'");
+    expect_refused(dir, "\"ms\": 1.5", "\"ms\": -1.5", "'ms'");
     expect_refused(dir, "\"rows\": 6", "\"rows\": 12", "registers: 27 of 16");
     FAILS(cld_tuning_load("/nonexistent/t.json", NULL, &cpu, &t, &err), CLD_E_INPUT, "t.json");
 }
