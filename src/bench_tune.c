@@ -395,7 +395,8 @@ static enum cld_status keep_records(const struct run *t, const char *path, enum 
         s = err->status;
     }
     if (!t->n_records && !s)
-        return cld_fail(err, CLD_E_USAGE, "give --seconds more time, or name shapes in bench.shapes",
+        return cld_fail(err, CLD_E_USAGE,
+                        "give --seconds more time, or name shapes in bench.shapes",
                         "nothing was tuned, so no table is written");
     if (!t->n_records)
         return s;
@@ -413,8 +414,7 @@ enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune
 {
     struct cld_devices *devices = NULL;
     struct cld_device_info device;
-    struct run t = {
-        .cfg = cfg, .o = o, .left_out = CLD_ERROR_INIT, .begun_ms = cld_clock_ms()};
+    struct run t = {.cfg = cfg, .o = o, .left_out = CLD_ERROR_INIT, .begun_ms = cld_clock_ms()};
     struct cld_queue_options queue = {
         .name = "tuner",
         .profile = true,

@@ -189,8 +189,7 @@ enum cld_status cld_tuning_parse(const char *text, size_t n_bytes, const char *n
                                  struct cld_error *err)
 {
     json_error_t e;
-    struct reader r = {
-        .name = name, .device = d, .out = out, .origin = origin, .exact = exact};
+    struct reader r = {.name = name, .device = d, .out = out, .origin = origin, .exact = exact};
     json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &e);
     *is_of_device = false;
     *err = (struct cld_error)CLD_ERROR_INIT;

@@ -191,7 +191,8 @@ static void test_refused(void **state)
 static void test_two_rows(void **state)
 {
     const char *dir = *state;
-    const struct cld_tuned_record r[2] = {record_of(OTHER, DEPTH, 384), record_of(OTHER, DEPTH, 64)};
+    const struct cld_tuned_record r[2] = {record_of(OTHER, DEPTH, 384),
+                                          record_of(OTHER, DEPTH, 64)};
     struct cld_tuning t;
     char *path = cld_tuning_path(dir, &cpu);
     OK(cld_tuning_save(path, &cpu, r, 2, &err));
@@ -237,8 +238,9 @@ static void test_writable(void **state)
     OK(cld_tuning_save(path, &cpu, &r, 1, &err));
     OK(cld_tuning_writable(path, &cpu, &err));
     snprintf(other.name, sizeof other.name, "another");
-    FAILS(cld_tuning_writable(path, &other, &err), CLD_E_INPUT, "not a good table of tuned kernels"
-                                                                " for another");
+    FAILS(cld_tuning_writable(path, &other, &err), CLD_E_INPUT,
+          "not a good table of tuned kernels"
+          " for another");
     FAILS(cld_tuning_writable(dir, &cpu, &err), CLD_E_IO, "no regular file");
     FAILS(cld_tuning_writable(below, &cpu, &err), CLD_E_IO, "cannot create");
     FAILS(cld_tuning_writable("", &cpu, &err), CLD_E_USAGE, "no name");
