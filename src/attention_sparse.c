@@ -71,8 +71,7 @@ const struct cld_tuned_family cld_tuned_attention_cpu = {
     .files = {"attention_fwd_cpu.cl", "attention_dq_cpu.cl", "attention_dkv_cpu.cl"},
     .classes = {"fp32", "bf16"}, /* of q, k, v */
     .params = {[p_heads] = {"heads", "heads", {1, 2, 4}, 3, "of a group in a tile, at most"},
-               [p_rows] = {"rows", "rows", {0, 16, 32}, 3,
-                           "of a head in a tile; 0: 32 of one head, else 16"},
+               [p_rows] = {"rows", "rows", {0, 16, 32}, 3, "of a head in a tile; 0: by heads"},
                [p_keys] = {"keys", "keys", {16, 32, 48, 64}, 4, "of a tile"}},
     .n_params = 3,
     .defaults = defaults,

@@ -399,11 +399,10 @@ static enum cld_status tune_class(struct run *t, enum cld_tuned family, size_t c
                                        .quick = cld_tuned_check(family, false),
                                        .whole = cld_tuned_check(family, true)};
     bool any = false;
-    enum cld_status s = family == CLD_TUNED_RMSNORM
-                            ? tune_norms(t, &subject, deadline_ms, &any, err)
-                        : family == CLD_TUNED_ATTENTION_CPU
-                            ? tune_attention(t, &subject, deadline_ms, &any, err)
-                            : tune_products(t, &subject, deadline_ms, &any, err);
+    enum cld_status s =
+        family == CLD_TUNED_RMSNORM         ? tune_norms(t, &subject, deadline_ms, &any, err)
+        : family == CLD_TUNED_ATTENTION_CPU ? tune_attention(t, &subject, deadline_ms, &any, err)
+                                            : tune_products(t, &subject, deadline_ms, &any, err);
     if (!s && !any)
         cld_info("%s/%s: the configuration has no such shape", f->name, f->classes[class]);
     if (s == CLD_E_MEMORY || s == CLD_E_DEVICE) {
