@@ -1,6 +1,6 @@
 /* bench_tune.c - tunes what a configuration runs on one device, and writes the table of it.
  *
- * Subjects (tune.h) are passes over matrix products, class by class, and over norms. */
+ * Subjects (tune.h) are passes over matrix products, class by class, norms and attention. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,10 +53,10 @@ static enum cld_status add_given(const struct cld_config *cfg, struct cld_produc
 /* Those that a worker of the configuration plans scratch for. */
 static enum cld_status add_planned(const struct cld_config *cfg,
                                    const struct cld_device_info *device, struct cld_products *all,
-                                   struct norm_shape *norm, struct cld_error *err)
+                                   struct norm_shape *norm, struct cld_setup *setup,
+                                   struct cld_error *err)
 {
     struct cld_feed *feed = NULL;
-    struct cld_setup setup;
     struct cld_worker w = {0};
     int64_t mask_token = -1;
     const struct cld_worker_options options = {.name = "plan",
@@ -67,11 +67,11 @@ static enum cld_status add_planned(const struct cld_config *cfg,
     enum cld_status s = cld_config_check(cfg, CLD_CONFIG_PLAN, err);
     if (s || (s = cld_feed_open(cfg, &feed, err)) ||
         (s = cld_feed_mask_token(feed, &mask_token, err)) ||
-        (s = cld_setup_read(cfg, mask_token, &setup, err)) ||
-        (s = cld_worker_plan(&w, cfg, &setup, device, &options, err)))
+        (s = cld_setup_read(cfg, mask_token, setup, err)) ||
+        (s = cld_worker_plan(&w, cfg, setup, device, &options, err)))
         goto done;
-    *norm = (struct norm_shape){cld_mul(w.limits.n_blocks, setup.drafter.block_size),
-                                setup.drafter.hidden, (float)setup.drafter.rms_norm_eps};
+    *norm = (struct norm_shape){cld_mul(w.limits.n_blocks, setup->drafter.block_size),
+                                setup->drafter.hidden, (float)setup->drafter.rms_norm_eps};
     if (all->lost)
         s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of products");
 done:
@@ -83,9 +83,11 @@ done:
 /* What the configuration runs; where it has no more than products to measure, those. */
 static enum cld_status find_shapes(const struct cld_config *cfg,
                                    const struct cld_device_info *device, struct cld_products *all,
-                                   struct norm_shape *norm, struct cld_error *err)
+                                   struct norm_shape *norm, struct cld_setup *setup,
+                                   struct cld_error *err)
 {
-    return cfg->target.dir ? add_planned(cfg, device, all, norm, err) : add_given(cfg, all, err);
+    return cfg->target.dir ? add_planned(cfg, device, all, norm, setup, err)
+                           : add_given(cfg, all, err);
 }
 
 /* --- a class of products ---------------------------------------------------------------------- */
@@ -214,6 +216,71 @@ static enum cld_status build_norms(struct cld_queue *q, void *arg, struct cld_er
     return s ? s : run_norms(q, arg, err);
 }
 
+/* --- attention -------------------------------------------------------------------------------- */
+
+/* That of the drafter's layers: over all keys, over a window, or both. */
+struct attentions {
+    struct cld_bench_case cases[2];
+    struct cld_bench_attention t[2];
+    size_t n;
+};
+
+/* Tiles follow from the row, and mask and scratch from the tiles. */
+static enum cld_status fit_attention(struct cld_queue *q, struct cld_bench_attention *t,
+                                     struct cld_error *err)
+{
+    struct cld_attention_plan *p = &t->plan, now;
+    enum cld_status s =
+        cld_attention_plan(q, p->backend, p->n_q_max, p->n_keys_max, p->n_heads, p->n_kv_heads,
+                           p->head_dim, p->type, p->grad_type, p->backward, &now, err);
+    if (s || !strcmp(now.options, p->options))
+        return s;
+    if ((s = make_scratch(q, t->mask_buf, now.mask_bytes, err)) ||
+        (s = make_scratch(q, t->scratch, now.scratch_bytes, err)))
+        return s;
+    *p = now;
+    t->mask.buf = *t->mask_buf;
+    t->a.scratch = *t->scratch;
+    return cld_attention_mask_set(q, p, t->spans, t->mask.n_q, t->mask.n_keys, &t->mask, err);
+}
+
+/* A run builds, as with norms. */
+static enum cld_status run_attentions(struct cld_queue *q, void *arg, struct cld_error *err)
+{
+    struct attentions *p = arg;
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < p->n && !s; i++)
+        if (!(s = fit_attention(q, &p->t[i], err)) &&
+            !(s = cld_bench_attention_forward(q, &p->t[i], err)))
+            s = cld_bench_attention_backward(q, &p->t[i], err);
+    return s;
+}
+
+static enum cld_status make_attentions(struct cld_queue *q, const struct cld_bench *b,
+                                       struct cld_tune_subject *subject, struct attentions *p,
+                                       struct cld_error *err)
+{
+    const struct cld_drafter_config *d = &b->setup->drafter;
+    struct cld_batch batch = {0};
+    size_t windows[2], n = cld_bench_windows(d, windows), at = 0;
+    enum cld_status s = cld_bench_batch(b, &batch, err);
+    for (; p->n < n && !s; p->n++) {
+        size_t i = p->n;
+        if (!(s = cld_bench_case_open(&p->cases[i], q, err)))
+            s = cld_bench_attention_make(b, &p->cases[i], &batch, windows[i], subject->storage,
+                                         &p->t[i], err);
+        at += (size_t)snprintf(subject->of + at, sizeof subject->of - at,
+                               "%s%zu x %zu rows over %zu tokens, window %zu", i ? ", " : "",
+                               batch.n_blocks, batch.block_size, batch.n_ctx, windows[i]);
+        at = cld_min(at, sizeof subject->of - 1);
+    }
+    snprintf(subject->of + at, sizeof subject->of - at,
+             ", %zu/%zu heads of %zu, forward and backward %s", d->n_heads, d->n_kv_heads,
+             d->head_dim, cld_bench_storage_name(subject->storage));
+    cld_batch_free(&batch);
+    return s;
+}
+
 /* --- all of it -------------------------------------------------------------------------------- */
 
 struct run {
@@ -223,6 +290,7 @@ struct run {
     struct cld_queue *q;
     struct cld_products all; /* most work first */
     struct norm_shape norm;
+    struct cld_setup setup; /* with a target */
     struct cld_tuned_record records[CLD_N_TUNED * cld_tuned_classes];
     size_t n_records;
     struct cld_error left_out; /* why a class was, last */
@@ -306,6 +374,27 @@ static enum cld_status tune_norms(struct run *t, struct cld_tune_subject *subjec
     return s;
 }
 
+static enum cld_status tune_attention(struct run *t, struct cld_tune_subject *subject,
+                                      double deadline_ms, bool *any, struct cld_error *err)
+{
+    struct attentions p = {.n = 0};
+    subject->arg = &p;
+    subject->build = run_attentions;
+    subject->pass = run_attentions;
+    *any = t->bench.setup && t->cfg->attention.backend == CLD_ATTENTION_SPARSE &&
+           subject->class == (subject->storage == CLD_BF16);
+    if (!*any)
+        return CLD_OK;
+    enum cld_status s = make_attentions(t->q, &t->bench, subject, &p, err);
+    if (!s)
+        s = tune_subject(t, subject, deadline_ms, err);
+    for (size_t i = 0; i < p.n; i++) {
+        cld_bench_attention_free(&p.t[i]);
+        cld_bench_case_close(&p.cases[i]);
+    }
+    return s;
+}
+
 /* What does not fit, or does not run, is left out. */
 static enum cld_status tune_class(struct run *t, enum cld_tuned family, size_t class,
                                   double deadline_ms, struct cld_error *err)
@@ -317,9 +406,10 @@ static enum cld_status tune_class(struct run *t, enum cld_tuned family, size_t c
                                        .quick = cld_tuned_check(family, false),
                                        .whole = cld_tuned_check(family, true)};
     bool any = false;
-    enum cld_status s = family == CLD_TUNED_RMSNORM
-                            ? tune_norms(t, &subject, deadline_ms, &any, err)
-                            : tune_products(t, &subject, deadline_ms, &any, err);
+    enum cld_status s =
+        family == CLD_TUNED_RMSNORM         ? tune_norms(t, &subject, deadline_ms, &any, err)
+        : family == CLD_TUNED_ATTENTION_CPU ? tune_attention(t, &subject, deadline_ms, &any, err)
+                                            : tune_products(t, &subject, deadline_ms, &any, err);
     if (!s && !any)
         cld_info("%s/%s: the configuration has no such shape", f->name, f->classes[class]);
     if (s == CLD_E_MEMORY || s == CLD_E_DEVICE) {
@@ -427,9 +517,11 @@ enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune
     queue.budget_bytes = cld_worker_budget_bytes(cfg, &device);
     cld_info("device %zu: %s (%s, driver %s)", device.index, device.name, device.platform,
              device.driver);
-    if ((s = table_path(&t, &path, err)) || (s = find_shapes(cfg, &device, &t.all, &t.norm, err)) ||
+    if ((s = table_path(&t, &path, err)) ||
+        (s = find_shapes(cfg, &device, &t.all, &t.norm, &t.setup, err)) ||
         (s = cld_queue_open(&device, &queue, &t.q, err)))
         goto done;
+    t.bench.setup = cfg->target.dir ? &t.setup : NULL;
     qsort(t.all.at, t.all.n, sizeof *t.all.at, more_work_first);
     s = tune_all(&t, err);
     s = keep_records(&t, path, s, err);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cache.h"
+#include "check_attention.h"
 #include "check_gemm.h"
 #include "check_ops.h"
 #include "log.h"
@@ -35,6 +36,11 @@ const struct cld_check_op *cld_tuned_check(enum cld_tuned family, bool whole)
     static const unsigned rounded = 1u << CLD_BOUND_F32_TENSOR | 1u << CLD_BOUND_BF16;
     static const unsigned norm = 1u << CLD_BOUND_F32 | 1u << CLD_BOUND_BF16 |
                                  1u << CLD_BOUND_F32_GRAD | 1u << CLD_BOUND_BF16_GRAD;
+    static const unsigned softmax = 1u << CLD_BOUND_EXACT | 1u << CLD_BOUND_F32 |
+                                    1u << CLD_BOUND_F32_SOFTMAX | 1u << CLD_BOUND_F32_LONG |
+                                    1u << CLD_BOUND_BF16 | 1u << CLD_BOUND_BF16_SOFTMAX_GRAD;
+    static const unsigned steep = softmax | 1u << CLD_BOUND_F32_STEEP |
+                                  1u << CLD_BOUND_F32_STEEP_GRAD | 1u << CLD_BOUND_BF16_STEEP_GRAD;
     static const struct cld_check_op checks[CLD_N_TUNED][2][2] = {
         [CLD_TUNED_GEMM_CPU] = {{{"gemm", cld_check_gemm_quick, product, false, 0}, {0}},
                                 {{"gemm", cld_check_gemm, product, false, 0}, {0}}},
@@ -44,7 +50,10 @@ const struct cld_check_op *cld_tuned_check(enum cld_tuned family, bool whole)
                                    {0}},
                                   {{"gemm_tensor", cld_check_gemm_sm90a, rounded, false, 0}, {0}}},
         [CLD_TUNED_RMSNORM] = {{{"rmsnorm", cld_check_rmsnorm, norm, true, 0}, {0}},
-                               {{"rmsnorm", cld_check_rmsnorm, norm, true, 0}, {0}}}};
+                               {{"rmsnorm", cld_check_rmsnorm, norm, true, 0}, {0}}},
+        [CLD_TUNED_ATTENTION_CPU] = {
+            {{"attention", cld_check_attention_quick, softmax, false, 0}, {0}},
+            {{"attention", cld_check_attention, steep, false, 0}, {0}}}};
     return checks[family][whole];
 }
 

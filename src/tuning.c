@@ -6,6 +6,7 @@
 
 #include "gemm_backend.h"
 #include "kernel_source.h"
+#include "op_attention.h"
 #include "ops.h"
 #include "queue.h"
 
@@ -13,7 +14,8 @@ static const struct cld_tuned_family *const families[CLD_N_TUNED] = {
     [CLD_TUNED_GEMM_CPU] = &cld_tuned_gemm_cpu,
     [CLD_TUNED_GEMM_GPU] = &cld_tuned_gemm_gpu,
     [CLD_TUNED_GEMM_SM90A] = &cld_tuned_gemm_sm90a,
-    [CLD_TUNED_RMSNORM] = &cld_tuned_rmsnorm};
+    [CLD_TUNED_RMSNORM] = &cld_tuned_rmsnorm,
+    [CLD_TUNED_ATTENTION_CPU] = &cld_tuned_attention_cpu};
 
 const struct cld_tuned_family *cld_tuned_family(enum cld_tuned f)
 {

@@ -25,6 +25,7 @@ enum cld_tuned {
     CLD_TUNED_GEMM_GPU,
     CLD_TUNED_GEMM_SM90A,
     CLD_TUNED_RMSNORM,
+    CLD_TUNED_ATTENTION_CPU,
     CLD_N_TUNED
 };
 

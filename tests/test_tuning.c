@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "check_gemm.h"
+#include "op_attention.h"
 #include "op_gemm.h"
 #include "ops.h"
 #include "self_test.h"
@@ -24,6 +25,8 @@
 /* Parameters of gemm_cpu by their place. */
 enum { ROWS, VECTORS, DEPTH, TOGETHER, STRIPS, PIECES };
 enum { FEW_ROWS, LONG_SUM, OTHER };
+/* Of attention_cpu. */
+enum { HEADS, TILE_ROWS, KEYS };
 
 static int set_up(void **state)
 {
@@ -377,6 +380,69 @@ static void test_classes_are_built(void **state)
     cld_queue_close(p.q);
 }
 
+/* Tiles, and with them masks, follow the row of the storage; heads of a group are split evenly. */
+static void test_attention_row(void **state)
+{
+    const struct cld_tuned_row small = {{2, 32, 16}};
+    struct cld_tuning t;
+    const struct cld_queue_options without = {.name = "test", .family = CLD_FAMILY_CPU},
+                                   with = {.name = "test", .family = CLD_FAMILY_CPU, .tuning = &t};
+    struct cld_attention_plan plain, tuned, other;
+    struct cld_queue *q[2];
+    (void)state;
+    cld_tuning_defaults(&cpu, &t);
+    t.rows[CLD_TUNED_ATTENTION_CPU][0] = small;
+    OK(cld_queue_open(&cpu, &without, &q[0], &err));
+    OK(cld_queue_open(&cpu, &with, &q[1], &err));
+    for (size_t n_heads = 2; n_heads <= 6; n_heads++) {
+        OK(cld_attention_plan(q[0], CLD_ATTENTION_SPARSE, 96, 192, n_heads, 1, 64, CLD_F32, CLD_F32,
+                              true, &plain, &err));
+        OK(cld_attention_plan(q[1], CLD_ATTENTION_SPARSE, 96, 192, n_heads, 1, 64, CLD_F32, CLD_F32,
+                              true, &tuned, &err));
+        OK(cld_attention_plan(q[1], CLD_ATTENTION_SPARSE, 96, 192, n_heads, 1, 64, CLD_BF16,
+                              CLD_BF16, true, &other, &err));
+        assert_non_null(strstr(tuned.options, "-DHG=2 -DQT=32 -DKT=16 "));
+        assert_non_null(strstr(plain.options, "-DQT=16 -DKT=32 "));
+        assert_int_equal(plain.heads_together, n_heads <= 4 ? n_heads : 3);
+        assert_int_equal(other.k_tile, plain.k_tile);
+        assert_int_equal(other.mask_bytes, plain.mask_bytes);
+        /* 3 by 12 tiles are as many as 6 by 6, but their lists are three more. */
+        assert_int_equal(tuned.mask_bytes, plain.mask_bytes + 3 * sizeof(int32_t));
+    }
+    cld_queue_close(q[0]);
+    cld_queue_close(q[1]);
+}
+
+static void test_attention_refused(void **state)
+{
+    const char *dir = *state;
+    const struct cld_tuned_family *f = cld_tuned_family(CLD_TUNED_ATTENTION_CPU);
+    struct cld_device_info wide = cpu;
+    struct cld_tuned_record r = {.family = CLD_TUNED_ATTENTION_CPU,
+                                 .row = {{4, 0, 40}},
+                                 .ms = 1,
+                                 .default_ms = 2,
+                                 .noise = 0.01,
+                                 .of = "made up"};
+    struct cld_tuning t;
+    char why[160], *path = cld_tuning_path(dir, &cpu);
+    OK(cld_tuning_save(path, &cpu, &r, 1, &err));
+    FAILS(cld_tuning_load(path, NULL, &cpu, &t, &err), CLD_E_INPUT,
+          "keys cannot be 40, only 16, 32, 48, 64");
+    free(path);
+    wide.float_width = 16;
+    r.row = (struct cld_tuned_row){{4, 32, 32}};
+    assert_null(cld_tuned_row_objection(f, &cpu, &r.row, why, sizeof why));
+    assert_string_equal(cld_tuned_row_objection(f, &wide, &r.row, why, sizeof why),
+                        "registers: 41 of 32");
+    r.row.v[HEADS] = 2;
+    assert_null(cld_tuned_row_objection(f, &wide, &r.row, why, sizeof why));
+    r.row.v[HEADS] = 4;
+    r.row.v[TILE_ROWS] = 16;
+    r.row.v[KEYS] = 64;
+    assert_null(cld_tuned_row_objection(f, &wide, &r.row, why, sizeof why));
+}
+
 /* Runs the family's quick checks with this row for every class, unless its rule refuses it. */
 static bool is_right(enum cld_tuned id, enum cld_device_class class,
                      const struct cld_tuned_row *row)
@@ -410,6 +476,7 @@ static void test_values_are_right(void **state)
 {
     const struct cld_tuned_family *f = cld_tuned_family(CLD_TUNED_GEMM_CPU);
     const struct cld_tuned_row small = {{64, 64, 32, 64}}, few_parts = {{128, 2, 256, 32}};
+    const struct cld_tuned_row tiles[] = {{{1, 16, 16}}, {{2, 32, 48}}, {{4, 16, 64}}};
     size_t n_run = 0;
     (void)state;
     for (size_t p = 0; p < f->n_params; p++)
@@ -421,6 +488,8 @@ static void test_values_are_right(void **state)
     assert_true(n_run > 8);
     assert_true(is_right(CLD_TUNED_GEMM_GPU, CLD_CLASS_GPU, &small));
     assert_true(is_right(CLD_TUNED_RMSNORM, CLD_CLASS_CPU, &few_parts));
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        assert_true(is_right(CLD_TUNED_ATTENTION_CPU, CLD_CLASS_CPU, &tiles[i]));
 }
 
 /* --- the tuner -------------------------------------------------------------------------------- */
@@ -581,6 +650,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_distrusted, make_temp_dir, remove_temp_dir),
         cmocka_unit_test(test_row_is_built),
         cmocka_unit_test(test_classes_are_built),
+        cmocka_unit_test(test_attention_row),
+        cmocka_unit_test_setup_teardown(test_attention_refused, make_temp_dir, remove_temp_dir),
         cmocka_unit_test(test_values_are_right),
         cmocka_unit_test(test_wrong_never_wins),
         cmocka_unit_test(test_deadline),
