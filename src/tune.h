@@ -61,7 +61,8 @@ struct cld_tune_options {
 
 /* Norms, products and the drafter's attention that the configuration's plan has; without a target
  * the products of bench.shapes. Writes the table of what was tuned, also after a signal (then
- * CLD_E_INTERRUPTED) or a failure. CLD_E_USAGE if there is nowhere to write, or nothing was tuned. */
+ * CLD_E_INTERRUPTED) or a failure. CLD_E_USAGE if there is nowhere to write, or nothing was
+ * tuned. */
 enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune_options *o,
                              struct cld_error *err);
 
