@@ -103,7 +103,17 @@ static const struct cld_option format = {
 static const struct cld_option journal = {
     .name = "out", .value = "FILE",
     .help = "also append results to a file (JSON, one a line); what it has already of this build, device "
-            "and configuration is not measured again"};
+            "and configuration is not measured again; with --tune: write the table there"};
+static const struct cld_option tune = {
+    .name = "tune",
+    .help = "find parameters of the kernels that the configuration runs, and keep them for later runs "
+            "(docs/tuning.md); nothing else is measured"};
+static const struct cld_option seconds = {
+    .name = "seconds", .value = "N", .number = true,
+    .help = "with --tune: begin no candidate after so long (default 600)"};
+static const struct cld_option tuning = {
+    .name = "tuning", .value = "T",
+    .help = "rows of tuned parameters to check: auto, off (default) or a table, as runtime.tuning"};
 static const struct cld_option compare = {
     .name = "compare", .value = "FILE",
     .help = "mark results that differ from those of the file (json or jsonl) by more than the spread"};
@@ -197,7 +207,7 @@ const struct cld_command cld_commands[] = {
                                "compare every kernel with a double-precision reference",
                                "FILEs are golden files, for --summary alone.",
                                {&device, &both, &op, &only_case, &limit, &list, &seed, &families,
-                                &mode, &program, &modules, &all, &report, &golden,
+                                &mode, &program, &modules, &tuning, &all, &report, &golden,
                                 &update_golden, &summary}},
     [CLD_CMD_CHECK_CASE] = {"check-case", "FILE...", 1, ANY, "run golden drafter cases",
                             "Each case runs whole and again row by row, with gradients added up.",
@@ -209,7 +219,8 @@ const struct cld_command cld_commands[] = {
     [CLD_CMD_BENCH] = {"bench", "CONFIG", 1, 1, "measure operations and training steps",
                        "Section [bench] of the configuration says what, section [sweep] at which points. "
                        "SIGINT or SIGTERM once: write what there is, end with 130. See docs/sweeps.md.",
-                       {&format, &device, &journal, &compare, &fail_on_regression, &plot, &set}},
+                       {&format, &device, &journal, &compare, &fail_on_regression, &plot, &tune, &seconds,
+                        &set}},
     [CLD_CMD_SPIRV] = {"spirv", "[CONFIG...]", 0, ANY, "make SPIR-V modules of kernels",
                        "Finds the kernel variants that training runs of the configurations ask "
                        "for, with the kernels for CPUs and those for GPUs, and compiles each. "

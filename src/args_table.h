@@ -6,7 +6,7 @@
 
 #include "cmd.h"
 
-enum { CLD_COMMAND_MAX_OPTIONS = 16 };
+enum { CLD_COMMAND_MAX_OPTIONS = 20 };
 
 struct cld_option {
     const char *name;          /* without dashes */

@@ -28,19 +28,67 @@ static void finish_plan(struct cld_attention_plan *p)
              p->impl->name, p->q_tile, p->heads_together, p->k_tile);
 }
 
+/* Tuned parameters of the CPU family, in the order of the table below. */
+enum { p_heads, p_rows, p_keys };
+
 /* Query rows lie in the lanes of vectors: 16 rows, times up to four heads of a group, make one to
  * four vectors of 16; where a KV head has one query head, 32 rows make two. Tiles of 32 keys are
  * small enough for contexts of a hundred tokens and still spread the cost of a tile (measured; 48
  * is no faster). */
+static struct cld_tuned_row defaults(const struct cld_device_info *d)
+{
+    (void)d;
+    return (struct cld_tuned_row){{[p_heads] = 4, [p_rows] = 0, [p_keys] = 32}};
+}
+
+/* Rows that a head has in a tile. */
+static size_t rows_of_head(const struct cld_tuned_row *row, size_t n_heads)
+{
+    return row->v[p_rows] ? row->v[p_rows] : n_heads == 1 ? 32 : 16;
+}
+
+/* Where vectors of 16 are registers, a block is all vectors of a tile by 4 visited rows: beside its
+ * sums there are those vectors and a broadcast (attention_cpu.clh). Others take one at a time. */
+static const char *objection(const struct cld_device_info *d, const struct cld_tuned_row *row,
+                             char *to, size_t n_bytes)
+{
+    size_t heads = row->v[p_heads], n_vectors = rows_of_head(row, heads) / 16 * heads;
+    size_t n_registers = 32, wanted = (4 + 1) * n_vectors + 1;
+    if (d->float_width < 16 || wanted <= n_registers)
+        return NULL;
+    snprintf(to, n_bytes, "registers: %zu of %zu", wanted, n_registers);
+    return to;
+}
+
+static bool works(const struct cld_queue *q)
+{
+    return cld_queue_class(q) == CLD_CLASS_CPU;
+}
+
+const struct cld_tuned_family cld_tuned_attention_cpu = {
+    .name = "attention_cpu",
+    .what = "block-sparse attention of the kernels for CPUs, forward and backward",
+    .files = {"attention_fwd_cpu.cl", "attention_dq_cpu.cl", "attention_dkv_cpu.cl"},
+    .classes = {"fp32", "bf16"}, /* of q, k, v */
+    .params = {[p_heads] = {"heads", "heads", {1, 2, 4}, 3, "of a group in a tile, at most"},
+               [p_rows] = {"rows", "rows", {0, 16, 32}, 3, "of a head in a tile; 0: by heads"},
+               [p_keys] = {"keys", "keys", {16, 32, 48, 64}, 4, "of a tile"}},
+    .n_params = 3,
+    .defaults = defaults,
+    .objection = objection,
+    .works = works};
+
+/* Heads are split evenly among the fewest parts of a group. */
 static enum cld_status shape_cpu(const struct cld_queue *q, struct cld_attention_plan *p,
                                  struct cld_error *err)
 {
-    (void)q;
+    const struct cld_tuned_row *row =
+        cld_queue_row(q, CLD_TUNED_ATTENTION_CPU, p->type == CLD_BF16);
     (void)err;
-    size_t n_parts = cld_div_up(cld_attention_group(p), 4);
+    size_t n_parts = cld_div_up(cld_attention_group(p), row->v[p_heads]);
     p->heads_together = cld_div_up(cld_attention_group(p), n_parts);
-    p->q_tile = p->heads_together == 1 ? 32 : 16;
-    p->k_tile = 32;
+    p->q_tile = rows_of_head(row, p->heads_together);
+    p->k_tile = row->v[p_keys];
     p->local = 1;
     finish_plan(p);
     return CLD_OK;

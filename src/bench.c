@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "clock.h"
+#include "self_test.h"
 #include "signals.h"
 #include "worker.h"
 
@@ -113,11 +114,20 @@ done:
 enum cld_status cld_bench_open_queue(const struct cld_bench *b, struct cld_queue **out,
                                      struct cld_error *err)
 {
+    struct cld_tuning tuning;
     struct cld_queue_options options = {
         .name = "bench",
         .budget_bytes = cld_worker_budget_bytes(b->cfg, b->device),
+        .tuning = &tuning,
         .programs = {.source = b->cfg->runtime.program, .modules = b->cfg->runtime.modules}};
-    return cld_queue_open(b->device, &options, out, err);
+    enum cld_status s = cld_tuning_of(b->cfg, b->device, &tuning, err);
+    if (s || (s = cld_queue_open(b->device, &options, out, err)))
+        return s;
+    if ((s = cld_tuning_check(*out, b->cfg, err))) {
+        cld_queue_close(*out);
+        *out = NULL;
+    }
+    return s;
 }
 
 typedef enum cld_status on_queue(const struct cld_bench *b, struct cld_queue *q,

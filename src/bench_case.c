@@ -29,6 +29,17 @@ struct cld_buf **cld_bench_buffer(struct cld_bench_case *c, size_t n_bytes, cons
     return slot;
 }
 
+void cld_bench_product(struct cld_bench_case *c, const struct cld_product *p, struct cld_gemm *g,
+                       struct cld_buf ***scratch)
+{
+    bool tn = p->kind == CLD_GEMM_TN, nt = p->kind == CLD_GEMM_NT;
+    g->kind = p->kind;
+    g->a = cld_bench_operand(c, p->a, tn ? p->k : p->m, tn ? p->m : p->k, "a");
+    g->b = cld_bench_operand(c, p->b, nt ? p->n : p->k, nt ? p->k : p->n, "b");
+    g->c = cld_bench_operand(c, p->c, p->m, p->n, "c");
+    *scratch = cld_bench_buffer(c, cld_gemm_scratch_bytes(c->q, g), "scratch");
+}
+
 enum cld_status cld_bench_case_create(struct cld_bench_case *c, const struct cld_bench *b,
                                       struct cld_error *err)
 {

@@ -4,6 +4,8 @@
 #define CLD_BENCH_CASE_H
 
 #include "bench.h"
+#include "op_attention.h"
+#include "op_gemm.h"
 #include "plan.h"
 
 enum { cld_bench_max_operands = 20, cld_bench_max_buffers = 2 };
@@ -26,6 +28,10 @@ struct cld_tensor *cld_bench_operand(struct cld_bench_case *c, enum cld_dtype ty
                                      size_t n_cols, const char *name);
 struct cld_buf **cld_bench_buffer(struct cld_bench_case *c, size_t n_bytes, const char *name);
 
+/* Declares the operands of a product and its scratch. */
+void cld_bench_product(struct cld_bench_case *c, const struct cld_product *p, struct cld_gemm *g,
+                       struct cld_buf ***scratch);
+
 /* Checks the sum, creates everything, fills tensors of floats with normal values (a pure function
  * of the configuration's seed and the order of declarations), others with zeros. */
 enum cld_status cld_bench_case_create(struct cld_bench_case *c, const struct cld_bench *b,
@@ -41,5 +47,32 @@ const char *cld_bench_storage_name(enum cld_dtype type);
 /* The micro-batch of the configuration at its largest, on the host; freed by the caller. */
 enum cld_status cld_bench_batch(const struct cld_bench *b, struct cld_batch *out,
                                 struct cld_error *err);
+
+/* --- the drafter's attention (bench_ops.c) ---------------------------------------------------- */
+
+/* Zero-initialise; freed by cld_bench_attention_free. Stays where it is meanwhile. */
+struct cld_bench_attention {
+    struct cld_attention_plan plan;
+    struct cld_attention_mask mask;
+    struct cld_attention a;
+    const struct cld_tensor *d_o, *d_q, *d_k, *d_v;
+    struct cld_buf **mask_buf, **scratch; /* the case's */
+    struct cld_span *spans;               /* of the batch's rows */
+};
+
+/* The windows that layers of the drafter have, 0 for all keys; returns how many there are. */
+size_t cld_bench_windows(const struct cld_drafter_config *d, size_t windows[2]);
+
+/* Plans attention of the batch with this window, declares its operands in an open case, creates
+ * them and uploads the mask. */
+enum cld_status cld_bench_attention_make(const struct cld_bench *b, struct cld_bench_case *c,
+                                         const struct cld_batch *batch, size_t window,
+                                         enum cld_dtype storage, struct cld_bench_attention *t,
+                                         struct cld_error *err);
+void cld_bench_attention_free(struct cld_bench_attention *t);
+enum cld_status cld_bench_attention_forward(struct cld_queue *q, void *attention,
+                                            struct cld_error *err);
+enum cld_status cld_bench_attention_backward(struct cld_queue *q, void *attention,
+                                             struct cld_error *err);
 
 #endif

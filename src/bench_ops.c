@@ -4,7 +4,6 @@
 
 #include "bench_case.h"
 #include "log.h"
-#include "op_attention.h"
 #include "op_gemm.h"
 #include "op_head.h"
 
@@ -43,13 +42,10 @@ static enum cld_status run_product(struct cld_queue *q, void *arg, struct cld_er
 static void declare_product(struct cld_bench_case *c, enum cld_gemm_kind kind,
                             const struct cld_shape *z, enum cld_dtype storage, struct product *p)
 {
-    bool forward = kind == CLD_GEMM_NT, tn = kind == CLD_GEMM_TN;
-    p->g.kind = kind;
-    p->g.a = cld_bench_operand(c, storage, tn ? z->k : z->m, tn ? z->m : z->k, "a");
-    p->g.b = cld_bench_operand(c, storage, forward ? z->n : z->k, forward ? z->k : z->n, "b");
-    p->g.c = cld_bench_operand(c, tn ? CLD_F32 : storage, z->m, z->n, "c");
+    const struct cld_product product = {
+        kind, z->m, z->n, z->k, storage, storage, kind == CLD_GEMM_TN ? CLD_F32 : storage, 1};
     p->g.bf16_products = storage == CLD_BF16;
-    p->scratch = cld_bench_buffer(c, cld_gemm_scratch_bytes(c->q, &p->g), "scratch");
+    cld_bench_product(c, &product, &p->g, &p->scratch);
 }
 
 static enum cld_status measure_product(const struct cld_bench *b, struct cld_queue *q,
@@ -116,30 +112,37 @@ enum cld_status cld_bench_gemm(const struct cld_bench *b, struct cld_queue *q,
 
 /* --- attention -------------------------------------------------------------------------------- */
 
-struct attention {
-    struct cld_attention_plan plan;
-    struct cld_attention_mask mask;
-    struct cld_attention a;
-    const struct cld_tensor *d_o, *d_q, *d_k, *d_v;
-};
-
-static enum cld_status run_forward(struct cld_queue *q, void *arg, struct cld_error *err)
+enum cld_status cld_bench_attention_forward(struct cld_queue *q, void *attention,
+                                            struct cld_error *err)
 {
-    struct attention *t = arg;
+    struct cld_bench_attention *t = attention;
     return cld_attention_forward(q, &t->a, err);
 }
 
-static enum cld_status run_backward(struct cld_queue *q, void *arg, struct cld_error *err)
+enum cld_status cld_bench_attention_backward(struct cld_queue *q, void *attention,
+                                             struct cld_error *err)
 {
-    struct attention *t = arg;
+    struct cld_bench_attention *t = attention;
     return cld_attention_backward(q, &t->a, t->d_o, t->d_q, t->d_k, t->d_v, err);
 }
 
-/* Declares operands, creates them and uploads the mask. */
-static enum cld_status make_attention(const struct cld_bench *b, struct cld_bench_case *c,
-                                      const struct cld_batch *batch, const struct cld_span *spans,
-                                      enum cld_dtype storage, struct attention *t,
-                                      struct cld_error *err)
+size_t cld_bench_windows(const struct cld_drafter_config *d, size_t windows[2])
+{
+    size_t n = 0;
+    bool full = false;
+    for (size_t i = 0; i < d->n_layers; i++)
+        full |= !d->sliding[i];
+    if (full)
+        windows[n++] = 0;
+    if (d->sliding_window)
+        windows[n++] = d->sliding_window;
+    return n;
+}
+
+enum cld_status cld_bench_attention_make(const struct cld_bench *b, struct cld_bench_case *c,
+                                         const struct cld_batch *batch, size_t window,
+                                         enum cld_dtype storage, struct cld_bench_attention *t,
+                                         struct cld_error *err)
 {
     const struct cld_drafter_config *d = &b->setup->drafter;
     size_t n_q = batch->n_draft, n_keys = batch->n_ctx + batch->n_draft;
@@ -150,6 +153,10 @@ static enum cld_status make_attention(const struct cld_bench *b, struct cld_benc
                            d->head_dim, storage, grad, true, &t->plan, err);
     if (s)
         return s;
+    if (!(t->spans = calloc(n_q + 1, sizeof *t->spans)))
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu spans", n_q);
+    cld_mask_draft(batch->blocks, batch->n_blocks, batch->block_size, batch->n_ctx, window,
+                   d->sliding_causal, t->spans);
     t->a.plan = &t->plan;
     t->a.mask = &t->mask;
     t->a.q = cld_bench_operand(c, storage, n_q, q_cols, "q");
@@ -161,13 +168,19 @@ static enum cld_status make_attention(const struct cld_bench *b, struct cld_benc
     t->d_q = cld_bench_operand(c, grad, n_q, q_cols, "d q");
     t->d_k = cld_bench_operand(c, grad, n_keys, k_cols, "d k");
     t->d_v = cld_bench_operand(c, grad, n_keys, k_cols, "d v");
-    struct cld_buf **mask = cld_bench_buffer(c, t->plan.mask_bytes, "mask");
-    struct cld_buf **scratch = cld_bench_buffer(c, t->plan.scratch_bytes, "scratch");
+    t->mask_buf = cld_bench_buffer(c, t->plan.mask_bytes, "mask");
+    t->scratch = cld_bench_buffer(c, t->plan.scratch_bytes, "scratch");
     if ((s = cld_bench_case_create(c, b, err)))
         return s;
-    t->mask.buf = *mask;
-    t->a.scratch = *scratch;
-    return cld_attention_mask_set(c->q, &t->plan, spans, n_q, n_keys, &t->mask, err);
+    t->mask.buf = *t->mask_buf;
+    t->a.scratch = *t->scratch;
+    return cld_attention_mask_set(c->q, &t->plan, t->spans, n_q, n_keys, &t->mask, err);
+}
+
+void cld_bench_attention_free(struct cld_bench_attention *t)
+{
+    cld_attention_mask_free(&t->mask);
+    free(t->spans);
 }
 
 static double count_pairs(const struct cld_span *spans, size_t n)
@@ -180,20 +193,18 @@ static double count_pairs(const struct cld_span *spans, size_t n)
 
 static enum cld_status measure_attention(const struct cld_bench *b, struct cld_queue *q,
                                          const struct cld_batch *batch, size_t window,
-                                         enum cld_dtype storage, struct cld_span *spans,
-                                         struct cld_error *err)
+                                         enum cld_dtype storage, struct cld_error *err)
 {
     const struct cld_drafter_config *d = &b->setup->drafter;
     struct cld_bench_case c = {0};
-    struct attention t = {0};
+    struct cld_bench_attention t = {0};
     enum cld_status s = cld_bench_case_open(&c, q, err);
-    cld_mask_draft(batch->blocks, batch->n_blocks, batch->block_size, batch->n_ctx, window,
-                   d->sliding_causal, spans);
-    if (s || (s = make_attention(b, &c, batch, spans, storage, &t, err)))
+    if (s || (s = cld_bench_attention_make(b, &c, batch, window, storage, &t, err)))
         goto done;
     /* A product of a visible pair takes 2 operations a column: 2 products forward (scores, output),
      * 5 backward (scores again, dV, dP, dQ, dK). Masked pairs do not count. */
-    double product = 2.0 * (double)(d->n_heads * d->head_dim) * count_pairs(spans, batch->n_draft);
+    double product =
+        2.0 * (double)(d->n_heads * d->head_dim) * count_pairs(t.spans, batch->n_draft);
     for (int back = 0; back < 2 && !s; back++) {
         const struct cld_tensor *const all[] = {t.a.q, t.a.k, t.a.v, t.a.o,
                                                 t.d_o, t.d_q, t.d_k, t.d_v};
@@ -209,10 +220,11 @@ static enum cld_status measure_attention(const struct cld_bench *b, struct cld_q
         cld_bench_dim(&r, "kv_heads", d->n_kv_heads);
         cld_bench_dim(&r, "head_dim", d->head_dim);
         cld_bench_dim(&r, "window", window);
-        s = cld_bench_measure(b, q, back ? run_backward : run_forward, &t, &r, err);
+        s = cld_bench_measure(
+            b, q, back ? cld_bench_attention_backward : cld_bench_attention_forward, &t, &r, err);
     }
 done:
-    cld_attention_mask_free(&t.mask);
+    cld_bench_attention_free(&t);
     cld_bench_case_close(&c);
     return s;
 }
@@ -220,28 +232,12 @@ done:
 enum cld_status cld_bench_attention(const struct cld_bench *b, struct cld_queue *q,
                                     struct cld_error *err)
 {
-    const struct cld_drafter_config *d = &b->setup->drafter;
     struct cld_batch batch = {0};
-    struct cld_span *spans = NULL;
-    bool full = false;
+    size_t windows[2], n_windows = cld_bench_windows(&b->setup->drafter, windows);
     enum cld_status s = cld_bench_batch(b, &batch, err);
-    if (s)
-        goto done;
-    if (!(spans = calloc(batch.n_draft + 1, sizeof *spans))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu spans", batch.n_draft);
-        goto done;
-    }
-    for (size_t i = 0; i < d->n_layers; i++)
-        full |= !d->sliding[i];
-    for (size_t i = 0; i < cld_bench_n_storages(b) && !s; i++) {
-        enum cld_dtype storage = cld_bench_storage(b, i);
-        if (full)
-            s = measure_attention(b, q, &batch, 0, storage, spans, err);
-        if (!s && d->sliding_window)
-            s = measure_attention(b, q, &batch, d->sliding_window, storage, spans, err);
-    }
-done:
-    free(spans);
+    for (size_t i = 0; i < cld_bench_n_storages(b) && !s; i++)
+        for (size_t j = 0; j < n_windows && !s; j++)
+            s = measure_attention(b, q, &batch, windows[j], cld_bench_storage(b, i), err);
     cld_batch_free(&batch);
     return s;
 }

@@ -150,12 +150,13 @@ struct cld_check_options {
     enum cld_check_mode mode;
     const struct cld_check_op *ops; /* NULL: cld_check_ops */
     /* As on the command line, for the commands that repeat failures; or NULL. */
-    const char *device, *program;
+    const char *device, *program, *tuned;
     FILE *out;                         /* a line a case; NULL: failures only, to stderr */
     struct cld_check_results *results; /* gets every case, in the order of the table; or NULL */
     struct cld_queue_counts *counts;   /* builds and loads are added; or NULL */
     const char *cache_dir;             /* of programs; NULL: none */
     struct cld_program_options programs;
+    const struct cld_tuning *tuning; /* rows of the queues; NULL: the defaults */
     bool progress;         /* a line to the log for each operation that is done */
     bool keep_going;       /* a driver's failure in an operation is a failed case, not the end */
     bool modules_optional; /* and a SPIR-V module that is missing an unsupported operation */

@@ -413,6 +413,14 @@ enum cld_status cld_check_attention(struct cld_check *c, struct cld_error *err)
     return check_backend(c, CLD_ATTENTION_SPARSE, n, err);
 }
 
+enum cld_status cld_check_attention_quick(struct cld_check *c, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < 2 && !s; i++)
+        s = check_geometry(c, &geometries[i], false, CLD_ATTENTION_SPARSE, c->storage, err);
+    return s;
+}
+
 enum cld_status cld_check_attention_dense(struct cld_check *c, struct cld_error *err)
 {
     return check_backend(c, CLD_ATTENTION_DENSE, n_few, err);

@@ -6,6 +6,8 @@
 #include "check.h"
 
 enum cld_status cld_check_attention(struct cld_check *c, struct cld_error *err);
+/* Sparse alone, on the awkward shapes, with gradients stored as the rest is. */
+enum cld_status cld_check_attention_quick(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_attention_dense(struct cld_check *c, struct cld_error *err);
 
 #endif

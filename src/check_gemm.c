@@ -290,3 +290,46 @@ enum cld_status cld_check_gemm_tensor(struct cld_check *c, struct cld_error *err
         s = check_swiglus(c, CLD_GEMM_SM90A, err);
     return s;
 }
+
+enum cld_status cld_check_gemm_sm90a(struct cld_check *c, struct cld_error *err)
+{
+    return check_shapes(c, CLD_GEMM_SM90A, n_shapes, err);
+}
+
+/* Each shape as it is, and added to what is there, from odd places. */
+static enum cld_status check_quickly(struct cld_check *c, enum cld_gemm_backend backend,
+                                     struct cld_error *err)
+{
+    static const size_t few[][3] = {{1, 1, 1},     {7, 17, 3},      {13, 33, 1543},
+                                    {129, 67, 97}, {131, 37, 1030}, {193, 257, 263}};
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < sizeof few / sizeof *few; i++)
+        for (int kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN; kind++)
+            for (int round = 0; round < 2 && !s; round++) {
+                enum cld_dtype out = kind == CLD_GEMM_TN ? CLD_F32 : c->storage;
+                const struct product p = {.kind = (enum cld_gemm_kind)kind,
+                                          .backend = backend,
+                                          .m = few[i][0],
+                                          .n = few[i][1],
+                                          .k = few[i][2],
+                                          .a = c->storage,
+                                          .b = c->storage,
+                                          .c = out,
+                                          .r = out,
+                                          .residual = round ? same_residual : no_residual,
+                                          .pad = round ? 3 : 0,
+                                          .skew = round ? 5 : 0};
+                s = check_product(c, &p, err);
+            }
+    return s;
+}
+
+enum cld_status cld_check_gemm_quick(struct cld_check *c, struct cld_error *err)
+{
+    return check_quickly(c, CLD_GEMM_PORTABLE, err);
+}
+
+enum cld_status cld_check_gemm_sm90a_quick(struct cld_check *c, struct cld_error *err)
+{
+    return check_quickly(c, CLD_GEMM_SM90A, err);
+}

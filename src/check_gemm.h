@@ -10,5 +10,12 @@
 enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_gemm_clblast(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_gemm_tensor(struct cld_check *c, struct cld_error *err);
+/* With the second kind of tensor cores alone; for its tuner. */
+enum cld_status cld_check_gemm_sm90a(struct cld_check *c, struct cld_error *err);
+
+/* A few awkward shapes of every class that tuners tell apart, in the storages of a training step:
+ * few variants, so that a start may afford it. */
+enum cld_status cld_check_gemm_quick(struct cld_check *c, struct cld_error *err);
+enum cld_status cld_check_gemm_sm90a_quick(struct cld_check *c, struct cld_error *err);
 
 #endif

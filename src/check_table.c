@@ -107,12 +107,13 @@ static void put_command(const struct cld_check_options *o, struct cld_check_resu
 {
     snprintf(r->again, sizeof r->again,
              "cldraft check-kernels%s%s%s --op %s --seed %llu --precision %s --family %s%s%s%s%s%s"
-             "%s%s%s",
+             "%s%s%s%s%s",
              o->device ? " --device '" : "", o->device ? o->device : "", o->device ? "'" : "",
              r->op, (unsigned long long)o->seed, r->storage == CLD_BF16 ? "bf16" : "fp32",
              cld_check_family_name(r->family), o->program ? " --program " : "",
              o->program ? o->program : "", o->programs.modules ? " --modules " : "",
-             o->programs.modules ? o->programs.modules : "",
+             o->programs.modules ? o->programs.modules : "", o->tuned ? " --tuning " : "",
+             o->tuned ? o->tuned : "",
              o->mode == CLD_CHECK_GRAD   ? " --mode grad"
              : o->mode == CLD_CHECK_PERF ? " --mode perf"
                                          : "",
@@ -151,6 +152,7 @@ static void run_task(const struct crew *crew, struct task *t)
                                             .profile = o->mode == CLD_CHECK_PERF,
                                             .cache_dir = o->cache_dir,
                                             .programs = o->programs,
+                                            .tuning = o->tuning,
                                             .list = o->list ? &t->list : NULL};
     unsigned quirks = t->op->quirks & crew->device->quirks;
     if (!cld_queue_open(crew->device, &queue, &c.q, err)) {

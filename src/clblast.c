@@ -93,11 +93,8 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     return CLD_OK;
 }
 
-const struct cld_gemm_ops cld_gemm_clblast = {CLD_GEMM_CLBLAST,
-                                              "F32 tensors, and a platform that it works on",
-                                              name,
-                                              supports,
-                                              scratch_bytes,
-                                              false,
-                                              false,
-                                              run};
+const struct cld_gemm_ops cld_gemm_clblast = {
+    CLD_N_TUNED, CLD_GEMM_CLBLAST, "F32 tensors, and a platform that it works on",
+    name,        supports,         scratch_bytes,
+    false,       false,            NULL,
+    run};

@@ -4,7 +4,9 @@
 #include "bench_run.h"
 #include "cmd.h"
 #include "file.h"
+#include "log.h"
 #include "signals.h"
+#include "tune.h"
 
 static enum cld_bench_format format_of(const struct cld_args *a)
 {
@@ -14,6 +16,32 @@ static enum cld_bench_format format_of(const struct cld_args *a)
         if (!strcmp(given, names[i]))
             return (enum cld_bench_format)i;
     return CLD_BENCH_MD;
+}
+
+static enum cld_status tune(const struct cld_args *a, const struct cld_config *cfg,
+                            enum cld_log_level level, struct cld_error *err)
+{
+    const struct cld_tune_options o = {.device = cld_args_value(a, "device"),
+                                       .out = cld_args_value(a, "out"),
+                                       .limit_s = (double)cld_args_number(a, "seconds", 600),
+                                       .verbose = level <= CLD_LOG_INFO,
+                                       .to = stdout};
+    return cld_tune_run(cfg, &o, err);
+}
+
+/* Options that say how records are given out, of which a tuner has none. */
+static enum cld_status check_tune(const struct cld_args *a, struct cld_error *err)
+{
+    static const char *const others[] = {"format", "compare", "fail-on-regression", "plot"};
+    if (!cld_args_flag(a, "tune"))
+        return cld_args_value(a, "seconds")
+                   ? cld_fail(err, CLD_E_USAGE, "add --tune", "--seconds without --tune")
+                   : CLD_OK;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (cld_args_value(a, others[i]) || cld_args_flag(a, others[i]))
+            return cld_fail(err, CLD_E_USAGE, "leave one of them out",
+                            "--tune does not go with --%s", others[i]);
+    return CLD_OK;
 }
 
 enum cld_status cld_cmd_bench(const struct cld_args *a, struct cld_error *err)
@@ -29,6 +57,8 @@ enum cld_status cld_cmd_bench(const struct cld_args *a, struct cld_error *err)
                                   .compare = cld_args_value(a, "compare"),
                                   .fail_on_regression = cld_args_flag(a, "fail-on-regression"),
                                   .plot = cld_args_value(a, "plot")};
+    if ((s = check_tune(a, err)))
+        goto done;
     if (o.fail_on_regression && !o.compare) {
         s = cld_fail(err, CLD_E_USAGE, "add --compare FILE",
                      "--fail-on-regression without --compare");
@@ -45,8 +75,13 @@ enum cld_status cld_cmd_bench(const struct cld_args *a, struct cld_error *err)
         goto done;
     enum cld_log_level level = cld_args_log_level(a, cfg.log.level);
     cld_log_set_level(level);
+    if (cld_args_flag(a, "tune") && cfg.swept.n) {
+        s = cld_fail(err, CLD_E_USAGE, "take [sweep] out, or tune one of its points",
+                     "--tune does not go with a [sweep] of %zu keys", cfg.swept.n);
+        goto done;
+    }
     o.kernel_times = level == CLD_LOG_DEBUG;
-    s = cld_bench_run(&cfg, &o, err);
+    s = cld_args_flag(a, "tune") ? tune(a, &cfg, level, err) : cld_bench_run(&cfg, &o, err);
 done:
     cld_config_free(&cfg);
     return s;

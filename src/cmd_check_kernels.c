@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache.h"
 #include "check_matrix.h"
 #include "log.h"
 
@@ -52,12 +53,28 @@ static enum cld_family families(const struct cld_args *a, const struct cld_devic
     return check_mode(a) == CLD_CHECK_PERF ? CLD_FAMILY_CPU : CLD_FAMILY_AUTO;
 }
 
+/* The rows of --tuning for this device, which outlive the checks. */
+static enum cld_status tune(struct cld_check_options *o, const struct cld_device_info *device,
+                            struct cld_tuning *tuning, struct cld_error *err)
+{
+    char *dir = NULL;
+    enum cld_status s = o->tuned ? cld_cache_dir(NULL, &dir, err) : CLD_OK;
+    if (o->tuned && !s && !(s = cld_tuning_load(o->tuned, dir, device, tuning, err))) {
+        o->tuning = tuning;
+        if (tuning->note[0])
+            cld_warn("%s: %s", device->name, tuning->note);
+    }
+    free(dir);
+    return s;
+}
+
 /* Every device of every platform, or the one that is named, and all paths; or one device and one
  * path. */
 static enum cld_status run(const struct cld_args *a, const struct cld_check_options *options,
                            struct cld_check_matrix *m, struct cld_error *err)
 {
     struct cld_check_options now = *options;
+    struct cld_tuning tuning;
     struct cld_devices *devices = NULL;
     struct cld_device_info device = {.cl_device = NULL};
     char number[24];
@@ -69,6 +86,8 @@ static enum cld_status run(const struct cld_args *a, const struct cld_check_opti
         goto done;
     if (!all) {
         now.family = families(a, &device);
+        if ((s = tune(&now, &device, &tuning, err)))
+            goto done;
         s = path_of(a) == CLD_CHECK_CACHED
                 ? cld_check_matrix_add_paths(m, &device, CLD_CHECK_CACHED, &now, err)
                 : cld_check_matrix_add(m, &device, path_of(a), &now, err);
@@ -80,7 +99,8 @@ static enum cld_status run(const struct cld_args *a, const struct cld_check_opti
         now.family = families(a, &devices->at[i]);
         snprintf(number, sizeof number, "%zu", devices->at[i].index);
         now.device = number;
-        s = cld_check_matrix_add_paths(m, &devices->at[i], CLD_CHECK_MODULES, &now, err);
+        if (!(s = tune(&now, &devices->at[i], &tuning, err)))
+            s = cld_check_matrix_add_paths(m, &devices->at[i], CLD_CHECK_MODULES, &now, err);
     }
     if (!s && !devices->n)
         s = cld_fail(err, CLD_E_DEVICE, "see 'cldraft devices'", "there is no device: %s",
@@ -162,6 +182,7 @@ enum cld_status cld_cmd_check_kernels(const struct cld_args *a, struct cld_error
         .max_elems = cld_args_number(a, "limit", 0),
         .mode = check_mode(a),
         .device = cld_args_value(a, "device"),
+        .tuned = cld_args_value(a, "tuning"),
         .seed = seed ? strtoull(seed, NULL, 10) : 1,
         .keep_going = true,
         .programs = {.modules = cld_args_value(a, "modules")},

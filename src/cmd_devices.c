@@ -6,8 +6,10 @@
 
 #include <jansson.h>
 
+#include "cache.h"
 #include "cmd.h"
 #include "device.h"
+#include "log.h"
 #include "op_attention.h"
 #include "op_gemm.h"
 #include "probe.h"
@@ -33,7 +35,7 @@ static const char *const telling[] = {"cl_khr_fp16",
 struct findings {
     bool passed;
     char why[sizeof((struct cld_error *)0)->what]; /* not passed: because ... */
-    char gemm[128], attention[128];                /* "" where the device could not be used */
+    char gemm[128], attention[128], tuning[512];   /* "" where the device could not be used */
     char ptx[CLD_N_PROBES][320];                   /* "works", "refused: ..."; "" off NVIDIA */
 };
 
@@ -71,7 +73,9 @@ static void probe(const struct cld_device_info *d, struct findings *f)
 {
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_queue *q = NULL;
-    const struct cld_queue_options options = {.name = "probe"};
+    struct cld_tuning tuning;
+    const struct cld_queue_options options = {.name = "probe", .tuning = &tuning};
+    char *dir = NULL;
     /* Of a drafter for a target of 8B parameters: 512 anchors of 16 rows, 3072 tokens. */
     const size_t n_q = 512 * 16, n_keys = 3072 + n_q;
     struct cld_attention_plan plan;
@@ -80,7 +84,8 @@ static void probe(const struct cld_device_info *d, struct findings *f)
         snprintf(f->why, sizeof f->why, "it is not available or has no compiler");
         return;
     }
-    if (cld_queue_open(d, &options, &q, &err))
+    if (cld_cache_dir(NULL, &dir, &err) || cld_tuning_load(NULL, dir, d, &tuning, &err) ||
+        cld_queue_open(d, &options, &q, &err))
         goto done;
     for (int i = 0; i < CLD_N_PROBES && cld_device_is_nvidia(d); i++) {
         char why[256];
@@ -89,6 +94,9 @@ static void probe(const struct cld_device_info *d, struct findings *f)
                  why[0] ? ": " : "", why);
     }
     snprintf(f->gemm, sizeof f->gemm, "%s", cld_gemm_backend_name(q, CLD_GEMM_AUTO));
+    cld_tuning_text(q, f->tuning, sizeof f->tuning);
+    if (tuning.note[0])
+        cld_warn("%s: %s", d->name, tuning.note);
     if (cld_attention_plan(q, CLD_ATTENTION_SPARSE, n_q, n_keys, 32, 8, 128, CLD_BF16, CLD_F32,
                            true, &plan, &err))
         goto done;
@@ -97,6 +105,7 @@ static void probe(const struct cld_device_info *d, struct findings *f)
 done:
     if (!f->passed)
         snprintf(f->why, sizeof f->why, "%s", err.what);
+    free(dir);
     cld_queue_close(q);
 }
 
@@ -157,6 +166,8 @@ static void print_device(const struct cld_device_info *d, const struct findings 
                    f->ptx[i]);
     if (f->gemm[0])
         printf("    gemm        %s\n", f->gemm);
+    if (f->tuning[0])
+        printf("    tuned       %s\n", f->tuning);
     if (f->attention[0])
         printf("    attention   %s\n", f->attention);
     if (f->passed)
@@ -231,8 +242,9 @@ static json_t *device_object(const struct cld_device_info *d)
         "max_group", (json_int_t)d->max_group, "compute_units", (json_int_t)d->n_compute_units,
         "extensions", extensions_of(d), "quirks", quirks_of(d));
     json_t *found = json_pack(
-        "{s:s, s:s?, s:o, s:o, s:{s:b, s:o}}", "kernels", d->class == CLD_CLASS_CPU ? "cpu" : "gpu",
-        "modules", cld_module_route(d), "gemm", text(f.gemm), "attention", text(f.attention),
+        "{s:s, s:s?, s:o, s:o, s:o, s:{s:b, s:o}}", "kernels", d->class == CLD_CLASS_CPU ? "cpu" : "gpu",
+        "modules", cld_module_route(d), "gemm", text(f.gemm), "tuned", text(f.tuning), "attention",
+        text(f.attention),
         "probe", "passed", (int)f.passed, "why", text(f.why));
     if (what && (json_object_update(what, limits) || json_object_update(what, found))) {
         json_decref(what);

@@ -184,6 +184,7 @@ struct cld_config {
         enum cld_dtype precision; /* CLD_F32 or CLD_BF16: storage of weights and activations */
         char *cache_dir;          /* NULL: the user's cache directory; "off": none (cache.h) */
         char *modules; /* directory of SPIR-V modules; NULL: that of the build (modules.h) */
+        char *tuning;  /* "auto", "off" or a table (tuning.h) */
         struct {       /* a module of the user's for an operation; NULL: none */
             char *rmsnorm, *qknorm_rope, *swiglu, *add, *gather, *fill, *cross_entropy,
                 *sum_squares, *adamw;

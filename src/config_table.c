@@ -260,6 +260,10 @@ const struct cld_config_key cld_config_keys[] = {
     {PATH(runtime, modules), .word = "auto", .default_text = "auto", FREE,
      .help = "Directory of SPIR-V modules that 'cldraft spirv' made. auto: the directory spirv beside "
              "the program, where a build puts them."},
+    {PATH(runtime, tuning), .default_text = "auto", FREE,
+     .help = "Table of tuned kernel parameters. auto: what 'cldraft bench --tune' measured on this "
+             "machine and keeps in runtime.cache_dir, else the table that comes with the program for "
+             "the device, else the defaults. off: the defaults. A file: that table, or an error."},
     OVERRIDE(rmsnorm),
     OVERRIDE(qknorm_rope),
     OVERRIDE(swiglu),

@@ -1,4 +1,5 @@
-/* embedded.h - the kernel sources that the build put into the binary. Read-only, any thread. */
+/* embedded.h - the kernel sources and tuning tables (.json) that the build put into the
+ * binary. Read-only, any thread. */
 #ifndef CLD_EMBEDDED_H
 #define CLD_EMBEDDED_H
 

@@ -209,13 +209,14 @@ enum cld_status cld_eval_print_json(const struct cld_eval_report *r, FILE *to,
 {
     const struct cld_config *cfg = r->cfg;
     const struct cld_device_info *d = &r->worker->device;
-    char *text = NULL;
+    char *text = NULL, tuned[512];
+    cld_tuning_text(r->worker->q, tuned, sizeof tuned);
     json_t *root = json_pack(
-        "{s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:s, s:o, s:{s:o, s:o, s:o, s:o}, s:o, s:o}",
+        "{s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:s, s:s, s:o, s:{s:o, s:o, s:o, s:o}, s:o, s:o}",
         "version", CLD_VERSION, "drafter", r->drafter, "device", "platform", d->platform, "name",
         d->name, "driver", d->driver, "precision", cld_dtype_name(cfg->runtime.precision),
         "attention", r->worker->drafter.attention.variant, "products",
-        cld_gemm_backend_name(r->worker->q, r->worker->drafter.gemm), "block_size",
+        cld_gemm_backend_name(r->worker->q, r->worker->drafter.gemm), "tuning", tuned, "block_size",
         whole(r->worker->drafter.config.block_size), "decoding", "temperature",
         number(cfg->eval.temperature), "top_p", number(cfg->eval.top_p), "seed",
         json_integer(cfg->run.seed), "new_tokens", whole(cfg->eval.new_tokens), "buckets",

@@ -52,7 +52,13 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 }
 
 const struct cld_gemm_ops cld_gemm_sm80 = {
-    CLD_GEMM_SM80, "NVIDIA tensor cores with mma.sync, and bf16 operands or leave to round them",
-    name,          supports,
-    scratch_bytes, false, false,
+    CLD_N_TUNED,
+    CLD_GEMM_SM80,
+    "NVIDIA tensor cores with mma.sync, and bf16 operands or leave to round them",
+    name,
+    supports,
+    scratch_bytes,
+    false,
+    false,
+    NULL,
     run};

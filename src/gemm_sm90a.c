@@ -15,6 +15,16 @@ enum {
     maps_bytes = 2 * 128 /* of a work-group */
 };
 
+/* Parameters in the order of the table below. */
+enum { p_columns, p_spare, p_band };
+
+/* A slice less in the ring than would fit: barriers and the driver's own part need room. */
+static struct cld_tuned_row defaults(const struct cld_device_info *d)
+{
+    (void)d;
+    return (struct cld_tuned_row){{[p_columns] = 0, [p_spare] = 1, [p_band] = 16}};
+}
+
 static const struct cld_ptx_change hopper = {"sm_90a", 128};
 
 static bool supports(const struct cld_queue *q, const struct cld_gemm *g)
@@ -46,7 +56,8 @@ static size_t common_divisor(size_t a, size_t b)
 }
 
 /* Rows of A that are turned at once: all, or where their copy would be large so many that their
- * tiles are full rounds of the work-groups. Rows of C depend on their own of A alone. */
+ * tiles are full rounds of the work-groups (with the default's columns: plans do not depend on tuned
+ * ones here). Rows of C depend on their own of A alone. */
 static size_t rows_at_once(const struct cld_queue *q, const struct cld_gemm *g)
 {
     struct cld_gemm_size size = cld_gemm_size(g);
@@ -98,15 +109,34 @@ static size_t scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g)
 /* Operands are there. */
 static enum cld_status launch(struct cld_queue *q, struct cld_kernel *product,
                               const struct cld_gemm *g, const struct cld_gemm_operands *o,
-                              struct cld_buf *scratch, struct cld_error *err)
+                              size_t columns, struct cld_buf *scratch, struct cld_error *err)
 {
     struct cld_gemm_size size = cld_gemm_size(g);
-    size_t columns = choose_columns(size.n);
     size_t n_tiles = cld_mul(cld_div_up(size.m, tile_rows), cld_div_up(size.n, columns));
     return CLD_LAUNCH(q, product, cld_min(n_tiles, n_resident(q)), err, CLD_U64(size.m),
                       CLD_U64(size.n), CLD_U64(size.k), CLD_BUF(scratch),
                       CLD_GEMM_OPERAND_ARGS(&o->a), CLD_GEMM_OPERAND_ARGS(&o->b),
                       CLD_GEMM_OUT_ARGS(g));
+}
+
+static size_t columns_of(const struct cld_tuned_row *row, size_t n)
+{
+    return row->v[p_columns] ? row->v[p_columns] : choose_columns(n);
+}
+
+static enum cld_status build(struct cld_queue *q, const struct cld_gemm *g,
+                             enum cld_gemm_class class, struct cld_kernel **out,
+                             struct cld_error *err)
+{
+    char epilogue[96], options[160];
+    const struct cld_tuned_row *row = cld_queue_row(q, CLD_TUNED_GEMM_SM90A, class);
+    size_t columns = columns_of(row, cld_gemm_size(g).n);
+    size_t n_stages = local_bytes / ((tile_rows + columns) * slice_steps * 2) - row->v[p_spare];
+    cld_gemm_tensor_out_options(g, epilogue, sizeof epilogue);
+    snprintf(options, sizeof options, "-DBN=%zu -DSTAGES=%zu -DBAND=%zu %s%s", columns, n_stages,
+             row->v[p_band], epilogue, g->swiglu ? " -DSWIGLU=1" : "");
+    struct cld_kernel_spec spec = {"gemm_sm90a.cl", "gemm_sm90a", options, group};
+    return cld_kernel_get_ptx(q, &spec, &hopper, out, err);
 }
 
 static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct cld_buf *scratch,
@@ -116,17 +146,12 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     struct cld_gemm_size size = cld_gemm_size(g);
     struct cld_gemm_operands o = plan(q, g);
     struct cld_kernel *product = NULL;
-    char out[96], options[160];
+    enum cld_gemm_class class = cld_gemm_class(size);
     if (!size.k)
         return cld_gemm_sum(q, g, 0, NULL, err);
-    /* A slice less in the ring than would fit: barriers and the driver's own part need room. */
-    size_t columns = choose_columns(size.n), at_once = rows_at_once(q, g);
-    size_t n_stages = local_bytes / ((tile_rows + columns) * slice_steps * 2) - 1;
-    cld_gemm_tensor_out_options(g, out, sizeof out);
-    snprintf(options, sizeof options, "-DBN=%zu -DSTAGES=%zu %s%s", columns, n_stages, out,
-             g->swiglu ? " -DSWIGLU=1" : "");
-    struct cld_kernel_spec spec = {"gemm_sm90a.cl", "gemm_sm90a", options, group};
-    if ((s = cld_kernel_get_ptx(q, &spec, &hopper, &product, err)))
+    const struct cld_tuned_row *row = cld_queue_row(q, CLD_TUNED_GEMM_SM90A, class);
+    size_t columns = columns_of(row, size.n), at_once = rows_at_once(q, g);
+    if ((s = build(q, g, class, &product, err)))
         return s;
     for (size_t first = 0; first < size.m && !s; first += at_once) {
         struct rows r;
@@ -135,13 +160,39 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
         r.g.same_b = first > 0;
         o.a.t = r.g.a;
         if (!(s = cld_gemm_copy_operands(q, &r.g, &o, scratch, err)))
-            s = launch(q, product, &r.g, &o, scratch, err);
+            s = launch(q, product, &r.g, &o, columns, scratch, err);
     }
     return s;
 }
 
 const struct cld_gemm_ops cld_gemm_sm90a = {
-    CLD_GEMM_SM90A, "NVIDIA tensor cores with wgmma, and bf16 operands or leave to round them",
-    name,           supports,
-    scratch_bytes,  true, true,
+    CLD_TUNED_GEMM_SM90A,
+    CLD_GEMM_SM90A,
+    "NVIDIA tensor cores with wgmma, and bf16 operands or leave to round them",
+    name,
+    supports,
+    scratch_bytes,
+    true,
+    true,
+    build,
     run};
+
+static bool works(const struct cld_queue *q)
+{
+    return supports(q, NULL);
+}
+
+const struct cld_tuned_family cld_tuned_gemm_sm90a = {
+    .name = "gemm_sm90a",
+    .what = "matrix products on NVIDIA's tensor cores by wgmma",
+    .files = {"gemm_sm90a.cl"},
+    .classes = CLD_GEMM_CLASSES,
+    .params = {[p_columns] = {"columns", "columns", {0, 128, 192}, 3,
+                              "of a tile; 0: those that waste less of n"},
+               [p_spare] = {"spare", "slices", {1, 2, 3}, 3,
+                            "that would fit into local memory and are left out of the ring"},
+               [p_band] = {"band", "tiles", {4, 8, 16, 32, 64}, 5,
+                           "rows of tiles that are walked together"}},
+    .n_params = 3,
+    .defaults = defaults,
+    .works = works};

@@ -10,6 +10,7 @@
 #include "file.h"
 #include "log.h"
 #include "pick.h"
+#include "self_test.h"
 #include "setup.h"
 #include "sha256.h"
 #include "signals.h"
@@ -51,7 +52,9 @@ static enum cld_status open_target(struct generator *g, const struct cld_device_
     enum cld_status s = CLD_OK;
     const struct cld_config *cfg = g->cfg;
     static const int no_tap = -1; /* the embedding's output: the cheapest */
+    struct cld_tuning tuning;
     struct cld_queue_options queue = {.name = "generator",
+                                      .tuning = &tuning,
                                       .budget_bytes = cld_worker_budget_bytes(cfg, device)};
     struct cld_target_options options = {.storage = cfg->runtime.precision,
                                          .attention = cfg->attention.backend,
@@ -64,7 +67,8 @@ static enum cld_status open_target(struct generator *g, const struct cld_device_
                                          .n_texts = g->n_texts};
     if (!(g->plan = cld_plan_new()))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
-    if ((s = cld_queue_open(device, &queue, &g->q, err)) ||
+    if ((s = cld_tuning_of(cfg, device, &tuning, err)) ||
+        (s = cld_queue_open(device, &queue, &g->q, err)) || (s = cld_tuning_check(g->q, cfg, err)) ||
         (s = cld_target_describe(&g->target, model, &options, g->q, g->plan, err)))
         return s;
     cld_picker_describe(&g->picker, &g->target, g->n_texts, g->plan);

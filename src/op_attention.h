@@ -20,6 +20,8 @@
 
 struct cld_attention_impl; /* a row of the dispatch table, private */
 
+extern const struct cld_tuned_family cld_tuned_attention_cpu; /* tuning.h */
+
 /* Tile shapes and needs of a backend for one geometry on one queue, known before any allocation. */
 struct cld_attention_plan {
     enum cld_attention_backend backend;

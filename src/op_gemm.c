@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "gemm_backend.h"
+#include "grow.h"
 #include "size.h"
 
 /* In the order in which AUTO prefers them. */
@@ -40,11 +41,47 @@ static const char *needs(enum cld_gemm_backend b)
     return "another device";
 }
 
+enum cld_gemm_class cld_gemm_class(struct cld_gemm_size size)
+{
+    if (size.m < 128)
+        return CLD_GEMM_FEW_ROWS;
+    return size.k / 4 >= cld_max(size.m, size.n) ? CLD_GEMM_LONG_SUM : CLD_GEMM_OTHER;
+}
+
+static void note_product(struct cld_products *all, const struct cld_gemm *g)
+{
+    struct cld_error ignored;
+    struct cld_gemm_size z = cld_gemm_size(g);
+    for (size_t i = 0; i < all->n; i++) {
+        struct cld_product *p = &all->at[i];
+        if (p->kind == g->kind && p->m == z.m && p->n == z.n && p->k == z.k &&
+            p->a == g->a->type && p->b == g->b->type && p->c == g->c->type) {
+            p->n_asked++;
+            return;
+        }
+    }
+    if (cld_grow(&all->at, &all->cap, all->n + 1, sizeof *all->at, &ignored)) {
+        all->lost = true;
+        return;
+    }
+    all->at[all->n++] =
+        (struct cld_product){g->kind, z.m, z.n, z.k, g->a->type, g->b->type, g->c->type, 1};
+}
+
 size_t cld_gemm_scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g)
 {
     const struct cld_gemm_ops *ops = choose(q, g->backend, g);
     struct cld_gemm_size size = cld_gemm_size(g);
+    if (cld_queue_products(q) && size.m && size.n && size.k)
+        note_product(cld_queue_products(q), g);
     return ops && size.m && size.n ? ops->scratch_bytes(q, g) : 0;
+}
+
+enum cld_tuned cld_gemm_tuned(const struct cld_queue *q, const struct cld_gemm *g, size_t *class)
+{
+    const struct cld_gemm_ops *ops = choose(q, g->backend, g);
+    *class = cld_gemm_class(cld_gemm_size(g));
+    return ops ? ops->tuned : CLD_N_TUNED;
 }
 
 bool cld_gemm_turns_b(const struct cld_queue *q, const struct cld_gemm *g)
@@ -115,6 +152,24 @@ static enum cld_status fail(const struct cld_queue *q, const struct cld_gemm *g,
                     kind_names[g->kind], backend_names[g->backend], why, tensors);
 }
 
+/* Which class a shape is of depends on its rows, and a run has passes with fewer than the warm-up
+ * tried: so that none of them builds, all classes are built with the first. */
+static enum cld_status build_classes(struct cld_queue *q, const struct cld_gemm_ops *ops,
+                                     const struct cld_gemm *g, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    struct cld_kernel *k = NULL;
+    for (int c = 0; c < CLD_N_GEMM_CLASSES && ops->build && cld_gemm_size(g).k && !s; c++)
+        s = ops->build(q, g, (enum cld_gemm_class)c, &k, err);
+    return s;
+}
+
+enum cld_status cld_gemm_build(struct cld_queue *q, const struct cld_gemm *g, struct cld_error *err)
+{
+    const struct cld_gemm_ops *ops = choose(q, g->backend, g);
+    return ops ? build_classes(q, ops, g, err) : CLD_OK;
+}
+
 enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct cld_buf *scratch,
                          struct cld_error *err)
 {
@@ -148,7 +203,8 @@ enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct c
         snprintf(why, sizeof why, "scratch holds %zu of %zu bytes", have, need);
         return fail(q, g, why, err);
     }
-    return ops->run(q, g, scratch, err);
+    enum cld_status s = ops->run(q, g, scratch, err);
+    return s || cld_queue_is_sealed(q) ? s : build_classes(q, ops, g, err);
 }
 
 void cld_gemm_out_options(const struct cld_gemm *g, char *to, size_t n_bytes)

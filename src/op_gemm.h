@@ -58,6 +58,28 @@ size_t cld_gemm_scratch_bytes(const struct cld_queue *q, const struct cld_gemm *
 enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct cld_buf *scratch,
                          struct cld_error *err);
 
+/* Products that a plan asked scratch for, each shape once: on a queue that notes them. */
+struct cld_product {
+    enum cld_gemm_kind kind;
+    size_t m, n, k;
+    enum cld_dtype a, b, c;
+    size_t n_asked;
+};
+struct cld_products {
+    size_t n, cap;
+    struct cld_product *at; /* freed by its owner with free() */
+    bool lost;              /* there was no memory for one */
+};
+
+/* Builds what cld_gemm launches for this product, also for shapes of other classes (tuning.h).
+ * cld_gemm does so itself until the queue is sealed. Nothing but build options depends on g's
+ * buffers. */
+enum cld_status cld_gemm_build(struct cld_queue *q, const struct cld_gemm *g,
+                               struct cld_error *err);
+
+/* The family of tuned kernels that this product runs (CLD_N_TUNED: none), and its class there. */
+enum cld_tuned cld_gemm_tuned(const struct cld_queue *q, const struct cld_gemm *g, size_t *class);
+
 /* Whether this product would turn B first at each call: then whoever multiplies by the same B many
  * times keeps it turned (cld_gemm_turn) and asks for the other kind: NN in place of NT. */
 bool cld_gemm_turns_b(const struct cld_queue *q, const struct cld_gemm *g);

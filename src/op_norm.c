@@ -18,6 +18,65 @@ static size_t max_parts(const struct cld_queue *q, size_t n_cols)
     return cld_min(1024, cld_max(256, ((size_t)1 << 19) / cld_max(n_cols, 1)));
 }
 
+/* Tuned parameters of RMSNorm, in the order of the table below; the first three are the GPU
+ * family's. Groups take two rows forward, so that the second is under way during the first. */
+enum { p_forward, p_rows, p_backward, p_parts };
+
+static struct cld_tuned_row defaults(const struct cld_device_info *d)
+{
+    (void)d;
+    return (struct cld_tuned_row){
+        {[p_forward] = 128, [p_rows] = 2, [p_backward] = 256, [p_parts] = 0}};
+}
+
+static const char *objection(const struct cld_device_info *d, const struct cld_tuned_row *row,
+                             char *to, size_t n_bytes)
+{
+    struct cld_tuned_row standard = defaults(d);
+    for (size_t i = p_forward; i <= p_backward && d->class == CLD_CLASS_CPU; i++)
+        if (row->v[i] != standard.v[i])
+            return "groups of the CPU family have one work-item, and a row each";
+    if (cld_max(row->v[p_forward], row->v[p_backward]) <= cld_max(d->max_group, 32))
+        return NULL;
+    snprintf(to, n_bytes, "work-groups: of %zu at most", d->max_group);
+    return to;
+}
+
+static bool works(const struct cld_queue *q)
+{
+    (void)q;
+    return true;
+}
+
+const struct cld_tuned_family cld_tuned_rmsnorm = {
+    .name = "rmsnorm",
+    .what = "RMSNorm, forward and backward",
+    .files = {"rmsnorm.cl", "column_sum.cl"},
+    .classes = {"fp32", "bf16"}, /* of what is normed */
+    .params = {[p_forward] = {"forward", "work-items", {32, 64, 128, 256}, 4,
+                              "of a group, at most"},
+               [p_rows] = {"rows", "rows", {1, 2, 4, 8}, 4, "of a group, forward"},
+               [p_backward] = {"backward", "work-items", {64, 128, 256, 512}, 4,
+                               "of a group, at most"},
+               [p_parts] = {"parts", "runs of rows", {0, 32, 64, 128, 256, 512, 1024}, 7,
+                            "whose gradients of weights are added up; 0: by width and family"}},
+    .n_params = 4,
+    .defaults = defaults,
+    .objection = objection,
+    .works = works};
+
+static const struct cld_tuned_row *row_of(const struct cld_queue *q, const struct cld_tensor *x)
+{
+    return cld_queue_row(q, CLD_TUNED_RMSNORM, x->type == CLD_BF16);
+}
+
+/* Runs of rows of RMSNorm itself. */
+static size_t rmsnorm_parts(const struct cld_queue *q, const struct cld_tuned_row *row,
+                            size_t n_cols)
+{
+    return row->v[p_parts] ? row->v[p_parts] : max_parts(q, n_cols);
+}
+
 /* Elements from one row of partial sums to the next: keeps rows at multiples of 16 bytes. */
 static size_t part_stride(size_t n_cols)
 {
@@ -26,7 +85,10 @@ static size_t part_stride(size_t n_cols)
 
 size_t cld_norm_scratch_bytes(const struct cld_queue *q, size_t n_cols)
 {
-    return cld_mul3(max_parts(q, n_cols), part_stride(n_cols), sizeof(float));
+    size_t most = max_parts(q, n_cols);
+    for (size_t c = 0; c < cld_tuned_n_classes(&cld_tuned_rmsnorm); c++)
+        most = cld_max(most, rmsnorm_parts(q, cld_queue_row(q, CLD_TUNED_RMSNORM, c), n_cols));
+    return cld_mul3(most, part_stride(n_cols), sizeof(float));
 }
 
 static bool scratch_fits(const struct cld_queue *q, const struct cld_buf *scratch, size_t n_cols)
@@ -63,14 +125,13 @@ enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor
     enum cld_status s = cld_operands_check("rmsnorm", o, COUNT(o), fit, err);
     if (s)
         return s;
-    size_t local = cld_row_local(q, x->n_cols, 128);
+    size_t local = cld_row_local(q, x->n_cols, row_of(q, x)->v[p_forward]);
     cld_held_options(q, x->n_cols, local, extra, sizeof extra);
     cld_row_options(q, o, COUNT(o), local, extra, options);
-    /* Groups of a GPU take two rows, so that the second is under way during the first. */
     return CLD_RUN(q, (&(struct cld_kernel_spec){"rmsnorm.cl", "rmsnorm_forward", options, local}),
-                   cld_div_up(x->n_rows, local > 1 ? 2 : 1), err, CLD_MATRIX(x), CLD_VECTOR(w),
-                   CLD_MATRIX(y), CLD_VECTOR(rstd), CLD_U64(x->n_rows), CLD_U64(x->n_cols),
-                   CLD_FLOAT(eps));
+                   cld_div_up(x->n_rows, local > 1 ? row_of(q, x)->v[p_rows] : 1), err,
+                   CLD_MATRIX(x), CLD_VECTOR(w), CLD_MATRIX(y), CLD_VECTOR(rstd),
+                   CLD_U64(x->n_rows), CLD_U64(x->n_cols), CLD_FLOAT(eps));
 }
 
 enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tensor *x,
@@ -87,14 +148,14 @@ enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tenso
                                     {residual, CLD_BY_ROWS, "R", 0},
                                     {dx, CLD_BY_ROWS, "DX", 0},
                                     {dw, CLD_BY_ELEMENT, NULL, CLD_F32}};
-    size_t c = x->n_cols, n_parts = cld_min(x->n_rows, max_parts(q, c));
+    size_t c = x->n_cols, n_parts = cld_min(x->n_rows, rmsnorm_parts(q, row_of(q, x), c));
     bool fit = c > 0 && cld_same_shape(x, dy) && cld_same_shape(x, dx) && cld_is_vector(w, c) &&
                cld_is_vector(rstd, x->n_rows) && cld_is_vector(dw, c) &&
                (!residual || cld_same_shape(x, residual)) && scratch_fits(q, scratch, c);
     enum cld_status s = cld_operands_check("rmsnorm backward", o, COUNT(o), fit, err);
     if (s)
         return s;
-    size_t local = cld_row_local(q, c, 256);
+    size_t local = cld_row_local(q, c, row_of(q, x)->v[p_backward]);
     cld_held_options(q, c, local, extra, sizeof extra);
     cld_row_options(q, o, COUNT(o), local, extra, options);
     if ((s = CLD_RUN(q,

@@ -13,6 +13,8 @@
 #include "queue.h"
 #include "tensor.h"
 
+extern const struct cld_tuned_family cld_tuned_rmsnorm; /* tuning.h */
+
 /* y = x * rsqrt(mean(x^2) + eps) * w. x, y [n, c]; w [1, c]; rstd F32 [1, n] or NULL. */
 enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor *x,
                                     const struct cld_tensor *w, float eps,

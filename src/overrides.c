@@ -1,7 +1,8 @@
 #include "overrides.h"
 
-#include "check.h"
-#include "log.h"
+#include <stdio.h>
+
+#include "self_test.h"
 
 void cld_overrides_of(const struct cld_config *cfg, struct cld_overrides *out)
 {
@@ -37,22 +38,11 @@ enum cld_status cld_overrides_check(const struct cld_overrides *o, const struct 
 {
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < o->n && !s; i++) {
-        struct cld_check_options options = {
-            .op = o->operation[i],
-            .seed = 1,
-            .programs = cld_overrides_programs(cfg, o),
-            .family = device->class == CLD_CLASS_CPU ? CLD_FAMILY_CPU : CLD_FAMILY_GPU};
-        size_t n_passed = 0, n_failed = 0;
-        options.skip[cfg->runtime.precision == CLD_F32 ? CLD_BF16 : CLD_F32] = true;
-        if ((s = cld_check_device(device, &options, &n_passed, &n_failed, err)))
-            cld_fail_prefix(err, "runtime.override.%s", o->operation[i]);
-        else if (n_failed)
-            s = cld_fail(err, CLD_E_CHECK, "the failed cases are above",
-                         "runtime.override.%s: %s fails %zu of %zu checks of the operation",
-                         o->operation[i], o->at[i].path, n_failed, n_passed + n_failed);
-        else
-            cld_info("runtime.override.%s: %s passed the %zu checks of the operation",
-                     o->operation[i], o->at[i].path, n_passed);
+        struct cld_check_options options = {.op = o->operation[i],
+                                            .programs = cld_overrides_programs(cfg, o)};
+        char what[256];
+        snprintf(what, sizeof what, "runtime.override.%s: %s", o->operation[i], o->at[i].path);
+        s = cld_self_test(what, cfg, device, &options, "the failed cases are above", err);
     }
     return s;
 }

@@ -307,6 +307,35 @@ enum cld_status cld_kernel_get(struct cld_queue *q, const struct cld_kernel_spec
     return cld_kernel_get_ptx(q, spec, NULL, out, err);
 }
 
+bool cld_kernels_fit(struct cld_queue *q, size_t n_before, size_t most_private_bytes,
+                     size_t *private_bytes, char *why, size_t n_bytes)
+{
+    size_t n_new = q->counts.n_kernels - n_before;
+    *private_bytes = 0;
+    for (struct cld_kernel *k = q->kernels; k && n_new; k = k->next, n_new--) {
+        size_t most_group = k->local;
+        cl_ulong own = 0, local = 0;
+        clGetKernelWorkGroupInfo(k->kernel, q->id, CL_KERNEL_WORK_GROUP_SIZE, sizeof most_group,
+                                 &most_group, NULL);
+        clGetKernelWorkGroupInfo(k->kernel, q->id, CL_KERNEL_PRIVATE_MEM_SIZE, sizeof own, &own,
+                                 NULL);
+        clGetKernelWorkGroupInfo(k->kernel, q->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local,
+                                 NULL);
+        if (most_group < k->local)
+            snprintf(why, n_bytes, "registers: groups of %zu at most, it wants %zu", most_group,
+                     k->local);
+        else if (local > q->device.local_bytes)
+            snprintf(why, n_bytes, "local memory: %zu bytes of %zu", (size_t)local,
+                     q->device.local_bytes);
+        else if (own > most_private_bytes)
+            snprintf(why, n_bytes, "registers: a work-item has %zu bytes in memory", (size_t)own);
+        if (most_group < k->local || local > q->device.local_bytes || own > most_private_bytes)
+            return false;
+        *private_bytes = cld_max(*private_bytes, (size_t)own);
+    }
+    return true;
+}
+
 void cld_programs_free(struct cld_queue *q)
 {
     for (struct cld_kernel *k; (k = q->kernels);) {

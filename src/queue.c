@@ -93,6 +93,11 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
     q->profile = options->profile;
     q->program_options = options->programs;
     q->list = options->list;
+    q->products = options->products;
+    if (options->tuning)
+        q->tuning = *options->tuning;
+    else
+        cld_tuning_defaults(device, &q->tuning);
     /* Kernels with inline PTX exist as source alone. */
     q->has_ptx = cld_device_is_nvidia(device) && !options->no_ptx && !q->list &&
                  options->programs.source != CLD_PROGRAM_SPIRV;
@@ -180,6 +185,34 @@ void cld_queue_seal(struct cld_queue *q)
 {
     cld_queue_check_owner(q, "cld_queue_seal");
     q->sealed = true;
+}
+
+bool cld_queue_is_sealed(const struct cld_queue *q)
+{
+    return q->sealed;
+}
+
+const struct cld_tuning *cld_queue_tuning(const struct cld_queue *q)
+{
+    return &q->tuning;
+}
+
+const struct cld_tuned_row *cld_queue_row(const struct cld_queue *q, enum cld_tuned family, size_t class)
+{
+    return &q->tuning.rows[family][class];
+}
+
+void cld_queue_set_row(struct cld_queue *q, enum cld_tuned family, size_t class,
+                       const struct cld_tuned_row *row)
+{
+    cld_queue_check_owner(q, "cld_queue_set_row");
+    if (!q->sealed)
+        q->tuning.rows[family][class] = *row;
+}
+
+struct cld_products *cld_queue_products(const struct cld_queue *q)
+{
+    return q->products;
 }
 
 struct cld_queue_counts cld_queue_counts(const struct cld_queue *q)

@@ -14,11 +14,13 @@
 #include "device.h"
 #include "error.h"
 #include "program_source.h"
+#include "tuning.h"
 #include "variants.h"
 
 struct cld_queue;
 struct cld_buf;
 struct cld_kernel;
+struct cld_products;
 
 /* A module of the user's for all kernels of one file. */
 struct cld_override {
@@ -42,6 +44,9 @@ struct cld_queue_options {
     bool no_ptx;           /* keep off inline PTX, also where the device has it */
     const char *cache_dir; /* where built programs are kept (cache.h); NULL: nowhere */
     struct cld_program_options programs;
+    const struct cld_tuning *tuning; /* copied; NULL: the defaults of every family */
+    /* Not NULL: products that scratch is asked for, as a plan does, are noted (op_gemm.h). */
+    struct cld_products *products;
     /* Not NULL: nothing is built or launched; every variant that is asked for is noted here. */
     struct cld_variants *list;
 };
@@ -71,6 +76,15 @@ enum cld_status cld_queue_flush(struct cld_queue *q, struct cld_error *err);
 /* Ends the warm-up: from now on asking for a kernel variant that was not built, or for a new
  * buffer, is an error that names it. */
 void cld_queue_seal(struct cld_queue *q);
+bool cld_queue_is_sealed(const struct cld_queue *q);
+
+/* The queue's rows of tuned kernels, and one of them. */
+const struct cld_tuning *cld_queue_tuning(const struct cld_queue *q);
+const struct cld_tuned_row *cld_queue_row(const struct cld_queue *q, enum cld_tuned family, size_t class);
+/* For tuners, on a queue that is not sealed: from now on this is the row. */
+void cld_queue_set_row(struct cld_queue *q, enum cld_tuned family, size_t class,
+                       const struct cld_tuned_row *row);
+struct cld_products *cld_queue_products(const struct cld_queue *q);
 
 /* Counters since the queue was opened; tests assert on them. */
 struct cld_queue_counts {
@@ -180,6 +194,13 @@ struct cld_arg {
 #define CLD_FLOAT(v) ((struct cld_arg){.kind = CLD_ARG_F32, .f = (float)(v)})    /* float */
 /* __local, bytes */
 #define CLD_LOCAL(n) ((struct cld_arg){.kind = CLD_ARG_LOCAL, .u = (uint64_t)(n)})
+
+/* What the driver says of the kernels made since there were n_before of them (counts.n_kernels):
+ * CL_KERNEL_WORK_GROUP_SIZE below a kernel's group, CL_KERNEL_LOCAL_MEM_SIZE above the device's, or
+ * CL_KERNEL_PRIVATE_MEM_SIZE above most_private_bytes. False with the reason in `why`; the most
+ * private bytes of a work-item of theirs in *private_bytes. */
+bool cld_kernels_fit(struct cld_queue *q, size_t n_before, size_t most_private_bytes,
+                     size_t *private_bytes, char *why, size_t n_bytes);
 
 /* Enqueues one kernel over n_groups pieces of work (one a work-group; fewer groups may run and
  * loop). n_groups = 0 enqueues nothing. */

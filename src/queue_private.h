@@ -61,6 +61,8 @@ struct cld_queue {
     struct cld_program_options program_options;
     struct cld_modules *modules; /* from the first program of one on */
     struct cld_variants *list;
+    struct cld_tuning tuning;
+    struct cld_products *products;
     char origin[64];
     struct cld_program *programs;
     struct cld_kernel *kernels;

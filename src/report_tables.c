@@ -99,6 +99,7 @@ static void write_worker(const struct cld_report *r, const json_t *device, const
     row(r, "storage", text_of(device, "storage"));
     row(r, "attention", text_of(device, "attention"));
     row(r, "products", text_of(device, "gemm"));
+    row(r, "tuned parameters", text_of(device, "tuning"));
     if (isfinite(build_ms)) {
         snprintf(value, sizeof value,
                  "%s: %.0f built, %.0f from the cache, %.0f of modules, %.1f s",

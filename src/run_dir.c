@@ -108,13 +108,14 @@ done:
 static json_t *describe(const struct cld_worker_facts *f)
 {
     const struct cld_device_info *d = &f->device;
-    return json_pack("{s:s, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, "
+    return json_pack("{s:s, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, "
                      "s:I, s:I, s:I, s:I, "
                      "s:f}",
                      "worker", f->name, "device", (int)d->index, "part", (int)d->part, "parts",
                      (int)d->n_parts, "name", d->name, "platform", d->platform, "driver", d->driver,
                      "version", d->version, "storage", f->storage == CLD_BF16 ? "bf16" : "fp32",
                      "attention", f->attention, "gemm", f->gemm, "program", f->program,
+                     "tuning", f->tuning,
                      "planned_bytes", (json_int_t)f->planned_bytes, "pinned_bytes",
                      (json_int_t)f->pinned_bytes, "held_bytes", (json_int_t)f->held_bytes,
                      "budget_bytes", (json_int_t)f->budget_bytes, "programs_built",

@@ -89,7 +89,8 @@ static enum cld_status note_worker(struct trainer *t, const struct cld_worker_fa
                  {"driver", f->device.driver},
                  {"attention", f->attention},
                  {"gemm", f->gemm},
-                 {"program", f->program}};
+                 {"program", f->program},
+                 {"tuning", f->tuning}};
     for (size_t i = 0; i < sizeof facts / sizeof *facts && !s; i++) {
         char key[64];
         snprintf(key, sizeof key, "%s%s%s", n_workers(t) > 1 ? f->name : "",
@@ -109,9 +110,25 @@ static enum cld_status note_template(struct trainer *t, struct cld_error *err)
     return s ? s : cld_train_state_fact(&t->state, "target's chat template sha256", hash, err);
 }
 
+/* Other parameters of kernels are other orders of sums: the run may go on, with other bits. */
+static void compare_tuning(const struct trainer *t)
+{
+    for (size_t i = 0; i < n_workers(t) && t->resumed; i++) {
+        const struct cld_worker_facts *f = cld_pipeline_facts(t->pipeline, i);
+        char key[64];
+        snprintf(key, sizeof key, "%s%stuning", n_workers(t) > 1 ? f->name : "",
+                 n_workers(t) > 1 ? " " : "");
+        for (size_t j = 0; j < t->state.n_facts; j++)
+            if (!strcmp(t->state.facts[j].key, key) && strcmp(t->state.facts[j].value, f->tuning))
+                cld_warn("%s: tuned parameters were '%s' and are '%s' now: results may differ in "
+                         "their last bits", f->name, t->state.facts[j].value, f->tuning);
+    }
+}
+
 static enum cld_status note_facts(struct trainer *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
+    compare_tuning(t);
     cld_train_state_drop_facts(&t->state); /* a resumed run may have other workers */
     for (size_t i = 0; i < n_workers(t) && !s; i++)
         s = note_worker(t, cld_pipeline_facts(t->pipeline, i), err);

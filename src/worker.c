@@ -7,6 +7,7 @@
 #include "cache.h"
 #include "log.h"
 #include "ops.h"
+#include "self_test.h"
 #include "sight.h"
 
 size_t cld_worker_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device)
@@ -104,6 +105,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
         .budget_bytes = w->budget_bytes,
         .profile = options->profile,
         .programs = cld_overrides_programs(cfg, &w->overrides),
+        .tuning = &w->tuning,
+        .products = options->products,
         .list = options->list};
     struct cld_target_options target = {.storage = cfg->runtime.precision,
                                         .attention = cfg->attention.backend,
@@ -140,7 +143,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     char *cache_dir = NULL;
     if (!(w->plan = cld_plan_new()))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
-    if ((s = choose_cache(w, &cache_dir, err)))
+    if ((s = cld_tuning_of(cfg, device, &w->tuning, err)) ||
+        (s = choose_cache(w, &cache_dir, err)))
         return s;
     queue.cache_dir = cache_dir;
     s = cld_queue_open(device, &queue, &w->q, err);
@@ -175,7 +179,9 @@ enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *e
 enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    if (!cld_queue_lists(w->q) && (s = cld_overrides_check(&w->overrides, w->cfg, &w->device, err)))
+    if (!cld_queue_lists(w->q) &&
+        ((s = cld_overrides_check(&w->overrides, w->cfg, &w->device, err)) ||
+         (s = cld_tuning_check(w->q, w->cfg, err))))
         return s;
     if ((s = cld_plan_create(w->plan, w->q, err)) ||
         (!w->no_drafter && (s = cld_drafter_prepare(&w->drafter, err))))

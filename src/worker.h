@@ -27,6 +27,7 @@ struct cld_worker_options {
     size_t n_remote;           /* of the n_shards drafters, those on other machines */
     size_t budget_bytes;       /* 0: cld_worker_budget_bytes */
     struct cld_variants *list; /* not NULL: kernel variants are noted, none is built (queue.h) */
+    struct cld_products *products; /* not NULL: gets the products of the plan (queue.h) */
 };
 
 #define CLD_MAX_SLOTS 16
@@ -47,6 +48,7 @@ struct cld_worker {
     struct cld_drafter drafter;
     struct cld_decoder decoder; /* with options.decode */
     struct cld_overrides overrides;
+    struct cld_tuning tuning; /* rows that the queue was opened with */
     bool given_features, no_drafter, reads;
     struct cld_drafter_limits limits;
     size_t budget_bytes, max_buffer_bytes;
@@ -75,7 +77,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
 /* Checks the plan against the budget: CLD_E_MEMORY with the numbers, before anything is created. */
 enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *err);
 
-/* Creates and touches the buffers and loads the target. The drafter's weights are still to be set.
+/* Checks modules of the user's and tuned kernels (overrides.h, self_test.h), creates and touches the
+ * buffers and loads the target. The drafter's weights are still to be set.
  */
 enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err);
 

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# `cldraft bench --tune` writes a table; training takes its rows after a test of them, says so, and builds
+# nothing later; check-kernels proves them.
+set -euo pipefail
+# shellcheck source=tests/expect.sh
+source tests/expect.sh "$1"
+
+small=(configs/tiny.ini --set train.batch_rows=2 --set train.micro_rows=1 --set train.anchors=4
+    --set train.loss_chunk=4 --set data.max_length=64 --set eval.decode_rows=0 --set eval.rows=2
+    --set bench.repeats=2 --set bench.least_ms=1 --set runtime.kernels=cpu)
+
+# --- tuning ---
+
+expect 'a table' 0 '^\| gemm_cpu \| other \| (NT|NN|TN) ' bench "${small[@]}" --tune --seconds 15 \
+    --out "$scratch/tuned.json"
+check 'its rows' grep -q '"family": "gemm_cpu"' "$scratch/tuned.json"
+check 'their sources' grep -qE '"sources": "[0-9a-f]{64}"' "$scratch/tuned.json"
+expect 'and it is good' 0 '' plan "${small[@]}" --set "runtime.tuning=$scratch/tuned.json"
+expect 'in the cache directory' 0 'tuning-[0-9a-f]{16}\.json: [0-9]+ rows' bench "${small[@]}" --tune \
+    --seconds 15 --set "runtime.cache_dir=$scratch/cache"
+expect 'where it is found' 0 'gemm_cpu: .*cache' plan "${small[@]}" \
+    --set "runtime.cache_dir=$scratch/cache"
+expect 'nowhere to write' 2 'no directory for the table' bench "${small[@]}" --tune \
+    --set runtime.cache_dir=off
+expect 'options of records' 2 'does not go with --plot' bench "${small[@]}" --tune \
+    --plot "$scratch/x.svg"
+expect 'a time without a tuner' 2 'seconds without --tune' bench "${small[@]}" --seconds 3
+expect 'a sweep' 2 'does not go with a \[sweep\]' bench configs/sweep-gemm.ini --tune
+echo 'a thesis' >"$scratch/thesis.txt"
+expect 'what would be lost' 3 'would be replaced' bench "${small[@]}" --tune --seconds 1 \
+    --out "$scratch/thesis.txt"
+check 'and is not' grep -q 'a thesis' "$scratch/thesis.txt"
+expect 'a file that cannot be' 7 'cannot create' bench "${small[@]}" --tune --seconds 1 \
+    --out "$scratch/none/t.json"
+printf '[bench]\nwhat = gemm\nshapes = 200000x200000x200000\n' >"$scratch/large.ini"
+expect 'what does not fit' 5 'other is left out' bench "$scratch/large.ini" --tune \
+    --out "$scratch/large.json"
+check 'leaves no table' test ! -e "$scratch/large.json"
+
+# A class without the time for a candidate has no row.
+"$cldraft" bench "${small[@]}" --tune --seconds 1 --out "$scratch/short.json" </dev/null \
+    >"$scratch/short.out" 2>"$scratch/short.err" || true
+n_tried=$(grep -E '^\| (gemm|rms)' "$scratch/short.out" | grep -cvF '| 0 (' || true)
+n_rows=$(cat "$scratch/short.json" 2>/dev/null | grep -c '"family"' || true)
+check 'only what was tried is written' test "$n_tried" -eq "$n_rows"
+
+# A stop keeps what is tuned so far.
+"$cldraft" bench "${small[@]}" --tune --set train.micro_rows=2 --set bench.repeats=64 \
+    --set bench.least_ms=20 --out "$scratch/part.json" </dev/null >"$scratch/part.out" 2>&1 &
+pid=$!
+until grep -q '^| gemm_cpu' "$scratch/part.out"; do
+    kill -0 "$pid" || break
+    sleep 0.1
+done
+kill -INT "$pid" 2>/dev/null || true
+code=0
+wait "$pid" || code=$?
+check 'a stop ends it' test "$code" -eq 130
+expect 'with a table' 0 '' plan "${small[@]}" --set "runtime.tuning=$scratch/part.json"
+
+# --- a run with it ---
+
+# A row that is surely not the default, whatever won above.
+sed '0,/"together": [0-9]*/s//"together": 1/' "$scratch/tuned.json" >"$scratch/other.json"
+run=(train "${small[@]}" --set train.steps=2 --set "run.dir=$scratch/run")
+expect 'rows are tested first' 0 'gemm_cpu with tuned parameters passed the [0-9]+ checks' "${run[@]}" \
+    --set "runtime.tuning=$scratch/other.json"
+check 'and nothing is built later' grep -qE 'all [0-9]+ programs built and all buffers created before' \
+    "$scratch/stderr"
+check 'they are in devices.json' grep -qE '"tuning": "gemm_cpu: .*file together=1' \
+    "$scratch/run/devices.json"
+check 'and in the checkpoint' grep -qE 'gemm_cpu: .*file together=1' \
+    "$scratch/run/checkpoints/step-2/state.json"
+expect 'other rows go on with it, and say so' 0 "tuned parameters were 'gemm_cpu: .*together=1" \
+    train "${small[@]}" --set train.steps=3 --set "run.dir=$scratch/run" \
+    --set runtime.tuning=off --resume "$scratch/run"
+sed 's/"together": 1/"together": 3/' "$scratch/other.json" >"$scratch/bad.json"
+expect 'a bad row is refused' 3 'together cannot be 3' "${run[@]}" \
+    --set "runtime.tuning=$scratch/bad.json"
+
+# --- the matrix ---
+
+expect 'the matrix proves it' 0 '^[1-9][0-9]* passed, 0 failed' check-kernels --op gemm --family cpu \
+    --precision fp32 --limit 20000 --tuning "$scratch/other.json"
+expect 'or refuses it' 3 'together cannot be 3' check-kernels --op gemm --tuning "$scratch/bad.json"
+verdict
