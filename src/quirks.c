@@ -28,8 +28,8 @@ static const struct cld_quirk_info quirks[] = {
      "on processors without AVX-512, what a SPIR-V module calls with a vector of 512 bits (exp, fma or "
      "vstore16 of a float16) gets memory that nobody wrote: the function takes such a vector by "
      "address, the wrapper that modules call passes one without `byval`, and its store is optimised "
-     "away (kernel-x86_64-pc-linux-gnu-avx2.bc of Debian's 6.0-6). 164 of 350 cases of the kernels for "
-     "CPUs were wrong or differed from run to run; the 280 of those for GPUs, narrower, pass",
+     "away (kernel-x86_64-pc-linux-gnu-avx2.bc of Debian's 6.0-6). 164 of the 280 cases of the kernels "
+     "for CPUs were wrong or differed from run to run; as many of those for GPUs, narrower, all pass",
      "modules are refused: kernels come from source", ""},
     {CLD_QUIRK_MAX_ALLOC_LOW, "max-alloc-low", "NVIDIA", NULL, "all",
      "reports a quarter of memory as the largest buffer; buffers of 116 of 140 GiB work (H200, "
