@@ -24,7 +24,8 @@ train() {
     local name=$1 n=$2 settings=() one
     shift 2
     for one in "run.dir=$dir/$name" "train.steps=$n" "train.batch_rows=$((2 * rows))" \
-        "train.micro_rows=$rows" "data.synthetic=$((2 * rows)),$length" data.train=none train.evaluate_every=0 data.heldout=none log.every=1 \
+        "train.micro_rows=$rows" "data.synthetic=$((2 * rows)),$length" data.train=none \
+        train.evaluate_every=0 data.heldout=none log.every=1 \
         "features.dir=$dir/features" "$@"; do
         settings+=(--set "$one")
     done
