@@ -260,6 +260,12 @@ static double score_scale(const struct cld_target *t)
     return (t->config.qk_norm ? head_share(t) : 1) / sqrt((double)t->config.head_dim);
 }
 
+/* Of x W^T, by whether x was made turned. */
+static enum cld_gemm_kind kind_of(const struct cld_target *t, bool x_turned)
+{
+    return x_turned ? CLD_GEMM_TN : t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
+}
+
 /* y = norm(x), made as a product wants it; *kind is of y W^T. */
 static struct cld_ref add_norm(struct cld_target *t, const struct cld_tensor *x,
                                const struct cld_tensor *norm, enum cld_gemm_kind *kind)
@@ -271,7 +277,7 @@ static struct cld_ref add_norm(struct cld_target *t, const struct cld_tensor *x,
         cld_add_rmsnorm_turned(&t->forward, CLD_CTX(x), CLD_ALL(norm), eps, y, CLD_CTX(&t->rstd));
     else
         cld_add_rmsnorm(&t->forward, CLD_CTX(x), CLD_ALL(norm), eps, y, CLD_NONE);
-    *kind = turns ? CLD_GEMM_TN : t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
+    *kind = kind_of(t, turns);
     return y;
 }
 
@@ -296,9 +302,8 @@ static void add_mlp(struct cld_target *t, size_t i)
         else
             cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
     }
-    kind = turns ? CLD_GEMM_TN : t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
-    cld_add_gemm(g, kind, act, CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias), CLD_CTX(&t->x_mid),
-                 CLD_CTX(&t->x));
+    cld_add_gemm(g, kind_of(t, turns), act, CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias),
+                 CLD_CTX(&t->x_mid), CLD_CTX(&t->x));
 }
 
 static void add_layer(struct cld_target *t, size_t i)
@@ -331,8 +336,7 @@ static void add_layer(struct cld_target *t, size_t i)
     cld_add_attention(g, &t->attention, &t->mask, CLD_CTX(&t->q_rot),
                       several ? CLD_ALL(&keys->k) : CLD_SEEN(&keys->k),
                       several ? CLD_ALL(&keys->v) : CLD_SEEN(&keys->v), o, CLD_ALL(&t->lse));
-    kind = turns ? CLD_GEMM_TN : t->turned ? CLD_GEMM_NN : CLD_GEMM_NT;
-    cld_add_gemm(g, kind, o, CLD_ALL(&l->wo), bias(&l->bo, c->o_bias), CLD_CTX(&t->x),
+    cld_add_gemm(g, kind_of(t, turns), o, CLD_ALL(&l->wo), bias(&l->bo, c->o_bias), CLD_CTX(&t->x),
                  CLD_CTX(&t->x_mid));
     add_mlp(t, i);
 }
