@@ -29,6 +29,7 @@ __kernel __attribute__((reqd_work_group_size(N_ITEMS, 1, 1))) void attention_dkv
         int k0 = (int)(tile * KT), n_visited = 0;
         SYNC; /* nobody still needs the last piece's rows */
         name_keys(l.own, k0, kv_head, n_keys);
+        SYNC; /* for store_sums, where no tile is listed */
         clear(k_sums);
         clear(v_sums);
         int t_end = mask[ptr_at + tile + 1];

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "clock.h"
+#include "log.h"
 #include "self_test.h"
 #include "signals.h"
 #include "worker.h"
@@ -111,12 +112,13 @@ done:
 
 /* --- kinds ------------------------------------------------------------------------------------ */
 
-enum cld_status cld_bench_open_queue(const struct cld_bench *b, struct cld_queue **out,
-                                     struct cld_error *err)
+enum cld_status cld_bench_open_queue(const struct cld_bench *b, bool profile,
+                                     struct cld_queue **out, struct cld_error *err)
 {
     struct cld_tuning tuning;
     struct cld_queue_options options = {
         .name = "bench",
+        .profile = profile,
         .budget_bytes = cld_worker_budget_bytes(b->cfg, b->device),
         .tuning = &tuning,
         .programs = {.source = b->cfg->runtime.program, .modules = b->cfg->runtime.modules}};
@@ -128,6 +130,34 @@ enum cld_status cld_bench_open_queue(const struct cld_bench *b, struct cld_queue
         *out = NULL;
     }
     return s;
+}
+
+static int longer_first(const void *a, const void *b)
+{
+    double x = ((const struct cld_kernel_time *)a)->ms, y = ((const struct cld_kernel_time *)b)->ms;
+    return (x < y) - (x > y);
+}
+
+enum cld_status cld_bench_log_kernels(struct cld_queue *q, const char *of, double n_runs,
+                                      double wall_ms, struct cld_error *err)
+{
+    struct cld_kernel_time *times = NULL;
+    size_t n = 0;
+    double sum = 0;
+    enum cld_status s = cld_queue_times(q, &times, &n, err);
+    if (s)
+        return s;
+    qsort(times, n, sizeof *times, longer_first);
+    for (size_t i = 0; i < n; i++)
+        sum += times[i].ms;
+    cld_debug("kernels of %s: %.3f ms of %.3f ms, which this takes while kernels are timed:", of,
+              sum / n_runs, wall_ms / n_runs);
+    for (size_t i = 0; i < n; i++)
+        cld_debug("%9.3f ms %5.1f%% %6.1f launches  %s", times[i].ms / n_runs,
+                  sum > 0 ? 100 * times[i].ms / sum : 0, (double)times[i].n / n_runs,
+                  times[i].name);
+    free(times);
+    return CLD_OK;
 }
 
 typedef enum cld_status on_queue(const struct cld_bench *b, struct cld_queue *q,
@@ -177,7 +207,7 @@ enum cld_status cld_bench_kind(const struct cld_bench *b, enum cld_bench_what wh
     struct cld_queue *q = NULL;
     if (kinds[what].alone)
         return kinds[what].alone(b, err);
-    enum cld_status s = cld_bench_open_queue(b, &q, err);
+    enum cld_status s = cld_bench_open_queue(b, false, &q, err);
     if (!s)
         s = kinds[what].on_queue(b, q, err);
     cld_queue_close(q);

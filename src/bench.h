@@ -68,7 +68,7 @@ struct cld_bench {
     const struct cld_device_info *device;
     const struct cld_devices *devices; /* all; for workers of the configuration */
     struct cld_bench_sink *sink;
-    bool kernel_times; /* log the time of each kernel of a step */
+    bool kernel_times; /* log the time of each kernel of a step, and of the target's passes */
 };
 
 /* One kind of what can be measured. Products and transfers need no setup, steps a feed with rows.
@@ -122,9 +122,14 @@ enum cld_status cld_bench_target(const struct cld_bench *b, struct cld_error *er
 enum cld_status cld_bench_step(const struct cld_bench *b, struct cld_error *err);
 enum cld_status cld_bench_pipeline(const struct cld_bench *b, struct cld_error *err);
 
-/* A queue of b->device as operations have it. */
-enum cld_status cld_bench_open_queue(const struct cld_bench *b, struct cld_queue **out,
-                                     struct cld_error *err);
+/* A queue of b->device as operations have it. `profile`: it times every kernel. */
+enum cld_status cld_bench_open_queue(const struct cld_bench *b, bool profile,
+                                     struct cld_queue **out, struct cld_error *err);
+
+/* Logs the kernels of a queue that times them, of one of the n_runs runs which took wall_ms
+ * together, longest first. `of`: "a step". */
+enum cld_status cld_bench_log_kernels(struct cld_queue *q, const char *of, double n_runs,
+                                      double wall_ms, struct cld_error *err);
 
 /* The record of steps of one worker on b->device, which runs the target, too (with bench.target).
  * *cpu_ms: processor time of a step, on average. */

@@ -55,7 +55,7 @@ enum cld_status cld_bench_roof_copy(const struct cld_bench *b, double *gb_per_s,
     enum cld_status s = CLD_OK;
     *gb_per_s = 0;
     if ((s = aside(b, names, values, 3, &cfg, &sink, &best, &one, err)) ||
-        (s = cld_bench_open_queue(&one, &q, err)) ||
+        (s = cld_bench_open_queue(&one, false, &q, err)) ||
         (s = cld_bench_device_copy(&one, q, cld_min(copied_bytes, cld_queue_budget_bytes(q) / 8),
                                    err)))
         goto done;

@@ -9,7 +9,7 @@ struct cld_bench_options {
     const char *device; /* as --device; NULL: the configuration's, at each point */
     enum cld_bench_format format;
     FILE *to;            /* records in that format */
-    bool kernel_times;   /* log the time of each kernel of a step */
+    bool kernel_times;   /* as in struct cld_bench */
     const char *out;     /* journal (bench_journal.h): what is there is not measured; NULL: none */
     const char *compare; /* baseline (bench_compare.h); NULL: none */
     bool fail_on_regression; /* CLD_E_CHECK if a record is slower or fails */

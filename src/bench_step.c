@@ -197,38 +197,19 @@ enum cld_status cld_bench_one_worker(const struct cld_bench *b, struct cld_bench
     return s;
 }
 
-static int longer_first(const void *a, const void *b)
-{
-    double x = ((const struct cld_kernel_time *)a)->ms, y = ((const struct cld_kernel_time *)b)->ms;
-    return (x < y) - (x > y);
-}
-
 /* Steps from precomputed features once more, on a queue that times every kernel by events. */
 static enum cld_status log_kernels(const struct cld_bench *b, double *ms, double *part_ms,
                                    struct cld_error *err)
 {
     struct stepper t;
-    struct cld_kernel_time *times = NULL;
-    size_t n = 0;
-    double sum = 0, wall = 0, steps;
+    double wall_ms = 0;
     enum cld_status s = open_stepper(&t, b, false, true, err);
-    if (s || (s = take_steps(&t, ms, part_ms, err)) ||
-        (s = cld_queue_times(t.w.q, &times, &n, err)))
-        goto done;
-    steps = (double)t.n_done;
-    qsort(times, n, sizeof *times, longer_first);
-    for (size_t i = 0; i < n; i++)
-        sum += times[i].ms;
-    for (size_t i = 0; i < t.n_done; i++)
-        wall += ms[i];
-    cld_debug("kernels of a step from precomputed features: %.3f ms of %.3f ms, which this takes "
-              "while kernels are timed:",
-              sum / steps, wall / steps);
-    for (size_t i = 0; i < n; i++)
-        cld_debug("%9.3f ms %5.1f%% %6.1f launches  %s", times[i].ms / steps,
-                  sum > 0 ? 100 * times[i].ms / sum : 0, (double)times[i].n / steps, times[i].name);
-done:
-    free(times);
+    if (!s && !(s = take_steps(&t, ms, part_ms, err))) {
+        for (size_t i = 0; i < t.n_done; i++)
+            wall_ms += ms[i];
+        s = cld_bench_log_kernels(t.w.q, "a step from precomputed features", (double)t.n_done,
+                                  wall_ms, err);
+    }
     close_stepper(&t);
     return s;
 }

@@ -2,6 +2,7 @@
  * and up to the last tap, which is what training runs. */
 #include "bench.h"
 #include "bench_case.h"
+#include "clock.h"
 #include "target.h"
 #include "worker.h"
 
@@ -36,8 +37,29 @@ static double n_weights(const struct cld_target *t)
     return (double)t->n_layers * a_layer;
 }
 
-static enum cld_status measure(const struct cld_bench *b, struct cld_queue *q, const char *name,
-                               const int *taps, size_t n_taps, struct cld_error *err)
+/* Passes on a queue that times every kernel: where the time goes. */
+static enum cld_status log_kernels(const struct cld_bench *b, struct cld_queue *q, struct pass *t,
+                                   const char *name, struct cld_error *err)
+{
+    enum cld_status s = run_pass(q, t, err); /* builds */
+    size_t n = b->cfg->bench.repeats;
+    char of[64];
+    if (s || (s = cld_queue_finish(q, err)))
+        return s;
+    cld_queue_times_reset(q);
+    double begun = cld_clock_ms();
+    for (size_t i = 0; i < n; i++)
+        if ((s = cld_bench_go_on(err)) || (s = run_pass(q, t, err)))
+            return s;
+    if ((s = cld_queue_finish(q, err)))
+        return s;
+    snprintf(of, sizeof of, "the target, %s", name);
+    return cld_bench_log_kernels(q, of, (double)n, cld_clock_ms() - begun, err);
+}
+
+static enum cld_status measure(const struct cld_bench *b, struct cld_queue *q, bool profile,
+                               const char *name, const int *taps, size_t n_taps,
+                               struct cld_error *err)
 {
     struct cld_bench_case c = {0};
     struct pass t = {0};
@@ -54,6 +76,10 @@ static enum cld_status measure(const struct cld_bench *b, struct cld_queue *q, c
         (s = cld_target_describe(&t.target, &b->setup->target, &options, q, c.plan, err)) ||
         (s = cld_bench_case_create(&c, b, err)) || (s = weights(b, &t.target, err)))
         goto done;
+    if (profile) {
+        s = log_kernels(b, q, &t, name, err);
+        goto done;
+    }
     r.tokens = (double)t.batch.n_ctx;
     /* Multiplications and additions of the products; attention comes on top. Weights are read once.
      */
@@ -83,11 +109,14 @@ enum cld_status cld_bench_target(const struct cld_bench *b, struct cld_error *er
         size_t n_taps;
     } passes[] = {{"all layers", last, 1}, {"to the last tap", b->setup->taps, b->setup->n_taps}};
     enum cld_status s = CLD_OK;
-    for (size_t i = 0; i < 2 && !s; i++) {
-        struct cld_queue *q =
-            NULL; /* a new one each time: the weights of the last are gone with it */
-        if (!(s = cld_bench_open_queue(b, &q, err)))
-            s = measure(b, q, passes[i].name, passes[i].taps, passes[i].n_taps, err);
+    for (size_t i = 0; i < 4 && !s; i++) {
+        struct cld_queue *q = NULL; /* a new one each time: the last's weights are gone with it */
+        bool profile = i >= 2;
+        if (profile && !b->kernel_times)
+            break;
+        if (!(s = cld_bench_open_queue(b, profile, &q, err)))
+            s = measure(b, q, profile, passes[i % 2].name, passes[i % 2].taps, passes[i % 2].n_taps,
+                        err);
         cld_queue_close(q);
     }
     return s;

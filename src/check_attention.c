@@ -348,6 +348,7 @@ static const struct shape shapes[] = {
     {DRAFT, 128, 1, 2, 64, 64, true, AT_START},
     {DRAFT, 71, 1, 29, 2, 2, true, 0},
     {DRAFT, 127, 2, 13, 7, 0, false, UNSORTED},
+    {DRAFT, 1, 1, 1, 2, 0, false, ALL_PADDING}, /* no tile is listed; small enough for Oclgrind */
 };
 
 /* All shapes run with the first, the others with those of odd[]. The first n_few are enough where
