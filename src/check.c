@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "random.h"
+#include "size.h"
+#include "turned.h"
 
 enum { guard_elems = 128, max_tensors = 64 };
 
@@ -351,6 +353,40 @@ enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_te
 done:
     free(now);
     return s;
+}
+
+bool cld_check_turns(struct cld_check *c)
+{
+    size_t most = cld_queue_device(c->q)->max_group;
+    if (c->storage != CLD_BF16 || cld_queue_class(c->q) != CLD_CLASS_GPU)
+        return false;
+    if (most >= cld_turned_group)
+        return true;
+    cld_check_unsupported(c, "results are turned in work-groups of %d; this device has %zu at most",
+                          cld_turned_group, most);
+    return false;
+}
+
+enum cld_status cld_check_output_turned(struct cld_check *c, const char *name, size_t n_rows,
+                                        size_t n_cols, struct cld_check_tensor **out,
+                                        struct cld_error *err)
+{
+    return cld_check_output(c, name, CLD_BF16, n_cols, cld_round_up(n_rows, 8), out, err);
+}
+
+enum cld_status cld_check_compare_turned(struct cld_check *c, const struct cld_check_tensor *t,
+                                         const double *want, size_t n_rows,
+                                         enum cld_check_bound bound, struct cld_error *err)
+{
+    size_t n_cols = t->t.n_rows, ld = t->t.n_cols;
+    double *turned;
+    enum cld_status s = cld_check_doubles(c, n_cols * ld, &turned, err);
+    if (s)
+        return s;
+    for (size_t i = 0; i < n_rows; i++)
+        for (size_t j = 0; j < n_cols; j++)
+            turned[j * ld + i] = want[i * n_cols + j];
+    return cld_check_compare(c, t, turned, bound, err);
 }
 
 /* One run from the initial state; outputs and guards come back into `after` or are compared with

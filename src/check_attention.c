@@ -38,7 +38,6 @@ struct work {
     struct cld_buf *scratch;
     struct cld_check_tensor *q, *k, *v, *o, *lse, *d_o, *d_q, *d_k, *d_v, *visited;
     struct cld_check_tensor *o_turned; /* NULL: it cannot be turned */
-    double *want_turned;               /* the check's */
     double *want_o, *want_lse, *want_dq, *want_dk, *want_dv,
         *row; /* row: weights, their gradients */
 };
@@ -223,22 +222,15 @@ static enum cld_status plan_and_mask(struct cld_check *c, struct work *w,
     return cld_attention_mask_set(c->q, &w->plan, w->spans, w->n_q, w->n_keys, &w->mask, err);
 }
 
-/* The result of the forward pass once more, turned, where it can be; zeros behind up to 8 rows. */
+/* The result of the forward pass once more, turned, where it can be. */
 static enum cld_status make_turned(struct cld_check *c, struct work *w, struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
-    size_t cols = w->geo.n_heads * w->geo.head_dim, n = cld_round_up(w->n_q, 8);
-    if (!cld_attention_turns(&w->plan) || !n)
+    if (!cld_attention_turns(&w->plan) || !w->n_q)
         return CLD_OK;
     c->pad = 8;
     c->skew = 0;
-    if ((s = cld_check_output(c, "o, turned", CLD_BF16, cols, n, &w->o_turned, err)) ||
-        (s = cld_check_doubles(c, cols * n, &w->want_turned, err)))
-        return s;
-    for (size_t j = 0; j < cols; j++)
-        for (size_t i = 0; i < n; i++)
-            w->want_turned[j * n + i] = i < w->n_q ? w->want_o[i * cols + j] : 0;
-    return CLD_OK;
+    return cld_check_output_turned(c, "o, turned", w->n_q, w->geo.n_heads * w->geo.head_dim,
+                                   &w->o_turned, err);
 }
 
 /* Forward and backward. Scratch is full of NaN before each: nothing may be left from a call before.
@@ -282,7 +274,8 @@ static enum cld_status compare(struct cld_check *c, const struct work *w, double
     double n = (double)w->mask.tiles.n_listed;
     const double want_visited[4] = {n, n, n, 0};
     enum cld_check_bound of_lse = steep ? CLD_BOUND_F32_LONG : CLD_BOUND_F32;
-    if (w->o_turned && (s = cld_check_compare(c, w->o_turned, w->want_turned, of_o, err)))
+    if (w->o_turned &&
+        (s = cld_check_compare_turned(c, w->o_turned, w->want_o, w->n_q, of_o, err)))
         return s;
     if ((s = cld_check_compare(c, w->lse, w->want_lse, of_lse, err)) ||
         (s = cld_check_compare(c, w->o, w->want_o, of_o, err)) ||

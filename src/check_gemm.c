@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "op_gemm.h"
+#include "gemm_tensor.h"
 #include "probe.h"
 
 enum residual { no_residual, other_residual, same_residual };
@@ -39,6 +39,11 @@ static enum cld_status body(struct cld_check *c, void *arg, struct cld_error *er
     return cld_gemm(c->q, &o->g, o->scratch, err);
 }
 
+static double rounded(double v)
+{
+    return cld_bf16_to_f32(cld_f32_to_bf16((float)v));
+}
+
 /* What the product reads of an operand, as [n_rows, n_cols], whichever way it lies in the
  * tensor. */
 static void operand(const struct product *p, const struct cld_check_tensor *t, bool transposed,
@@ -47,7 +52,7 @@ static void operand(const struct product *p, const struct cld_check_tensor *t, b
     for (size_t i = 0; i < n_rows; i++)
         for (size_t j = 0; j < n_cols; j++) {
             double v = t->value[transposed ? j * n_rows + i : i * n_cols + j];
-            *to++ = rounds(p) ? cld_bf16_to_f32(cld_f32_to_bf16((float)v)) : v;
+            *to++ = rounds(p) ? rounded(v) : v;
         }
 }
 
@@ -215,14 +220,14 @@ static enum cld_status check_swiglu(struct cld_check *c, enum cld_gemm_backend b
     double *z, *want, *from_a, *from_b;
     cld_check_begin(c, "gemm%s with swiglu %zux%zux%zu", backend_names[backend], m, n, k);
     if (c->skip || (s = cld_check_input(c, "a", CLD_BF16, k, m, 1, &a, err)) ||
-        (s = cld_check_output(c, "y", CLD_BF16, n / 2, cld_round_up(m, 8), &out, err)) ||
-        (s = cld_check_doubles(c, n / 2 * cld_round_up(m, 8), &want, err)) ||
+        (s = cld_check_output_turned(c, "y", m, n / 2, &out, err)) ||
+        (s = cld_check_doubles(c, m * (n / 2), &want, err)) ||
         (s = cld_check_doubles(c, m * n, &z, err)) ||
         (s = cld_check_doubles(c, m * k, &from_a, err)) ||
         (s = cld_check_doubles(c, k * n, &from_b, err)) ||
         (s = cld_check_input(c, "b", CLD_BF16, k, n, 0.3, &b, err)))
         return s;
-    struct cld_tensor y = cld_tensor_cols(&out->t, 0, m); /* zeros stand behind */
+    struct cld_tensor y = cld_tensor_cols(&out->t, 0, m);
     o.g = (struct cld_gemm){.kind = p.kind,
                             .backend = backend,
                             .a = &a->t,
@@ -234,14 +239,13 @@ static enum cld_status check_swiglu(struct cld_check *c, enum cld_gemm_backend b
     operand(&p, a, true, m, k, from_a);
     operand(&p, b, false, k, n, from_b);
     reference(&p, from_a, from_b, NULL, NULL, z);
-    for (size_t j = 0; j < n / 2; j++)
-        for (size_t i = 0; i < cld_round_up(m, 8); i++) {
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n / 2; j++) {
             const double *unit = z + i * n + j / 8 * 16 + j % 8;
-            want[j * cld_round_up(m, 8) + i] =
-                i < m ? unit[0] / (1 + exp(-unit[0])) * unit[8] : 0;
+            want[i * (n / 2) + j] = unit[0] / (1 + exp(-unit[0])) * unit[8];
         }
     s = cld_check_twice(c, body, &o, err);
-    if (!s && !(s = cld_check_compare(c, out, want, CLD_BOUND_BF16, err)))
+    if (!s && !(s = cld_check_compare_turned(c, out, want, m, CLD_BOUND_BF16, err)))
         cld_check_end(c);
 done:
     cld_buf_free(o.scratch);
@@ -260,7 +264,115 @@ static enum cld_status check_swiglus(struct cld_check *c, enum cld_gemm_backend 
     return s;
 }
 
+/* --- operands as tensor cores take them -------------------------------------------------------
+ */
+
+/* Rounded and in rows of multiples of 8, turned, or two of them turned into each other's gaps. */
+enum form { in_rows, turned, apart };
+
+struct copy_case {
+    enum form form;
+    size_t n, c;
+    enum cld_dtype type;
+    size_t pad, skew; /* of what is copied */
+};
+
+struct copy {
+    const struct copy_case *k;
+    struct cld_check_tensor *x, *other, *y;
+};
+
+static enum cld_status run_copy(struct cld_check *c, void *arg, struct cld_error *err)
+{
+    struct copy *o = arg;
+    const struct cld_tensor *y = &o->y->t;
+    const struct cld_gemm g = {.same_b = true};
+    const struct cld_gemm_operands copies = {.a = {&o->x->t, CLD_GEMM_ROWS, y->offset, y->ld}};
+    struct cld_tensor first = cld_tensor_cols(y, 0, o->k->n);
+    struct cld_tensor second = cld_tensor_cols(y, 8, o->k->n);
+    enum cld_status s;
+    if (o->k->form == in_rows)
+        return cld_gemm_copy_operands(c->q, &g, &copies, y->buf, err);
+    if (o->k->form == turned)
+        return cld_gemm_turn(c->q, &o->x->t, &first, err);
+    if ((s = cld_gemm_turn_apart(c->q, &o->x->t, &first, 2, err)))
+        return s;
+    return cld_gemm_turn_apart(c->q, &o->other->t, &second, 2, err);
+}
+
+static enum cld_status check_copy(struct cld_check *c, const struct copy_case *k,
+                                  struct cld_error *err)
+{
+    static const char *const names[] = {"in rows", "turned", "turned apart"};
+    struct copy o = {.k = k};
+    bool two = k->form == apart;
+    /* What y holds, turned or not */
+    size_t n_rows = two ? 2 * k->n : k->n, n_cols = k->form == in_rows ? cld_round_up(k->c, 8) : k->c;
+    double *want;
+    enum cld_status s = CLD_OK;
+    cld_check_begin(c, "gemm operand %s %zux%zu %s ld+%zu at+%zu", names[k->form], k->n, k->c,
+                    cld_dtype_name(k->type), k->pad, k->skew);
+    c->pad = k->pad;
+    c->skew = k->skew;
+    if (c->skip || (s = cld_check_input(c, "x", k->type, k->n, k->c, 1, &o.x, err)) ||
+        (two && (s = cld_check_input(c, "other", k->type, k->n, k->c, 1, &o.other, err))))
+        return s;
+    c->pad = c->skew = 8;
+    if ((s = k->form == in_rows
+                 ? cld_check_output(c, "y", CLD_BF16, n_rows, n_cols, &o.y, err)
+                 : cld_check_output_turned(c, "y", n_rows, n_cols, &o.y, err)) ||
+        (s = cld_check_doubles(c, n_rows * n_cols, &want, err)))
+        return s;
+    for (size_t i = 0; i < k->n; i++)
+        for (size_t j = 0; j < k->c; j++) {
+            double *to = want + (two ? i / 8 * 16 + i % 8 : i) * n_cols + j;
+            to[0] = rounded(o.x->value[i * k->c + j]);
+            if (two)
+                to[8 * n_cols] = rounded(o.other->value[i * k->c + j]);
+        }
+    if ((s = cld_check_twice(c, run_copy, &o, err)) ||
+        (s = k->form == in_rows
+                 ? cld_check_compare(c, o.y, want, CLD_BOUND_EXACT, err)
+                 : cld_check_compare_turned(c, o.y, want, n_rows, CLD_BOUND_EXACT, err)))
+        return s;
+    cld_check_end(c);
+    return CLD_OK;
+}
+
+/* Around blocks of 128 x 64, units of 8 and spans of 2048, with units that can be read at once and
+ * ones that cannot; more blocks than a grid has groups. */
+static enum cld_status check_copies(struct cld_check *c, struct cld_error *err)
+{
+    static const struct copy_case cases[] = {
+        {in_rows, 0, 5, CLD_BF16, 0, 0},       {in_rows, 1, 1, CLD_F32, 0, 0},
+        {in_rows, 9, 72, CLD_F32, 8, 16},      {in_rows, 7, 136, CLD_BF16, 3, 5},
+        {in_rows, 3, 2051, CLD_BF16, 5, 0},    {turned, 0, 8, CLD_BF16, 0, 0},
+        {turned, 1, 1, CLD_BF16, 0, 0},        {turned, 7, 9, CLD_F32, 7, 0},
+        {turned, 8, 64, CLD_BF16, 8, 8},       {turned, 9, 5, CLD_F32, 0, 3},
+        {turned, 129, 1, CLD_F32, 0, 0},       {turned, 127, 72, CLD_F32, 8, 0},
+        {turned, 128, 64, CLD_BF16, 0, 0},     {turned, 128, 64, CLD_F32, 8, 8},
+        {turned, 131, 136, CLD_BF16, 8, 0},    {turned, 131, 2100, CLD_BF16, 4, 0},
+        {apart, 8, 9, CLD_BF16, 7, 0},         {apart, 136, 70, CLD_BF16, 2, 0},
+        {apart, 128, 128, CLD_BF16, 0, 0},     {turned, 1024, 2048, CLD_BF16, 0, 0}, /* timed */
+    };
+    enum { n = sizeof cases / sizeof *cases };
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < n && !s; i++)
+        if (cld_check_takes(c, i + 1 == n))
+            s = check_copy(c, &cases[i], err);
+    return s;
+}
+
+/* --- what the table runs -----------------------------------------------------------------------
+ */
+
 enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err)
+{
+    enum cld_status s = cld_check_gemm_portable(c, err);
+    return s || !cld_check_turns(c) ? s : check_copies(c, err);
+}
+
+enum cld_status cld_check_gemm_portable(struct cld_check *c, struct cld_error *err)
 {
     return check_shapes(c, CLD_GEMM_PORTABLE, n_shapes, err);
 }

@@ -5,12 +5,13 @@
 #include "check.h"
 
 /* Every kind over odd shapes, storages, leading dimensions, offsets, bias and residual, with the
- * portable back-end of the queue's family; with CLBlast, in F32, once; with tensor cores, where the
- * device has them. */
+ * portable back-end of the queue's family, and copies of operands for tensor cores, which any
+ * device can make; with CLBlast, in F32, once; with tensor cores, where the device has them. */
 enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_gemm_clblast(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_gemm_tensor(struct cld_check *c, struct cld_error *err);
-/* With the second kind of tensor cores alone; for its tuner. */
+/* The portable products alone, and those with the second kind of tensor cores; for tuners. */
+enum cld_status cld_check_gemm_portable(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_gemm_sm90a(struct cld_check *c, struct cld_error *err);
 
 /* A few awkward shapes of every class that tuners tell apart, in the storages of a training step:

@@ -24,7 +24,7 @@ enum {
 
 const struct cld_check_op cld_check_ops[] = {
     /* What takes longest comes first: threads end together. */
-    {"gemm", cld_check_gemm, product, false, 0},
+    {"gemm", cld_check_gemm, product | BIT(EXACT), false, 0},
     {"gemm_tensor", cld_check_gemm_tensor, BIT(F32_TENSOR) | BIT(BF16), false, 0},
     {"attention", cld_check_attention, softmax, false, 0},
     {"gemm_clblast", cld_check_gemm_clblast, product, false, CLD_QUIRK_NO_CLBLAST},

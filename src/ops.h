@@ -105,7 +105,7 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
 
 /* The gradient alone, turned: gradient [v, n] BF16 from a multiple of 8 elements on, its ld a
  * multiple of 8; logits F32, `loss` as cld_cross_entropy gave it for them. Up to round_up(n, 8)
- * elements of a row are written. Any device with groups of 256. */
+ * elements of a row are written, zeros behind n. Any device with groups of 256. */
 enum cld_status cld_cross_entropy_turned(struct cld_queue *q, const struct cld_tensor *logits,
                                          const struct cld_tensor *labels,
                                          const struct cld_tensor *weights,

@@ -43,14 +43,14 @@ const struct cld_check_op *cld_tuned_check(enum cld_tuned family, bool whole)
                                   1u << CLD_BOUND_F32_STEEP_GRAD | 1u << CLD_BOUND_BF16_STEEP_GRAD;
     static const struct cld_check_op checks[CLD_N_TUNED][2][2] = {
         [CLD_TUNED_GEMM_CPU] = {{{"gemm", cld_check_gemm_quick, product, false, 0}, {0}},
-                                {{"gemm", cld_check_gemm, product, false, 0}, {0}}},
+                                {{"gemm", cld_check_gemm_portable, product, false, 0}, {0}}},
         [CLD_TUNED_GEMM_GPU] = {{{"gemm", cld_check_gemm_quick, product, false, 0}, {0}},
-                                {{"gemm", cld_check_gemm, product, false, 0}, {0}}},
+                                {{"gemm", cld_check_gemm_portable, product, false, 0}, {0}}},
         [CLD_TUNED_GEMM_SM90A] = {{{"gemm_tensor", cld_check_gemm_sm90a_quick, rounded, false, 0},
                                    {0}},
                                   {{"gemm_tensor", cld_check_gemm_sm90a, rounded, false, 0}, {0}}},
-        [CLD_TUNED_RMSNORM] = {{{"rmsnorm", cld_check_rmsnorm, norm, true, 0}, {0}},
-                               {{"rmsnorm", cld_check_rmsnorm, norm, true, 0}, {0}}},
+        [CLD_TUNED_RMSNORM] = {{{"rmsnorm", cld_check_rmsnorm_plain, norm, true, 0}, {0}},
+                               {{"rmsnorm", cld_check_rmsnorm_plain, norm, true, 0}, {0}}},
         [CLD_TUNED_ATTENTION_CPU] = {
             {{"attention", cld_check_attention_quick, softmax, false, 0}, {0}},
             {{"attention", cld_check_attention, steep, false, 0}, {0}}}};
