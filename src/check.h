@@ -212,8 +212,8 @@ enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_te
  * of BF16, in the kernels for GPUs. A device whose work-groups are too small for them is noted. */
 bool cld_check_turns(struct cld_check *c);
 /* An output that is to be n_rows x n_cols values turned: BF16 [n_cols, round_up(n_rows, 8)]. The
- * operation takes the first n_rows columns of it and puts zeros behind them. It begins at a multiple
- * of 8 elements, as do its rows, if c->pad and c->skew are such. */
+ * operation takes the first n_rows columns of it and puts zeros behind them. It begins at a
+ * multiple of 8 elements, and so do its rows, if c->pad and c->skew are such. */
 enum cld_status cld_check_output_turned(struct cld_check *c, const char *name, size_t n_rows,
                                         size_t n_cols, struct cld_check_tensor **out,
                                         struct cld_error *err);

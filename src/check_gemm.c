@@ -306,8 +306,9 @@ static enum cld_status check_copy(struct cld_check *c, const struct copy_case *k
     static const char *const names[] = {"in rows", "turned", "turned apart"};
     struct copy o = {.k = k};
     bool two = k->form == apart;
-    /* What y holds, turned or not */
-    size_t n_rows = two ? 2 * k->n : k->n, n_cols = k->form == in_rows ? cld_round_up(k->c, 8) : k->c;
+    /* What y holds, turned or not. */
+    size_t n_rows = two ? 2 * k->n : k->n;
+    size_t n_cols = k->form == in_rows ? cld_round_up(k->c, 8) : k->c;
     double *want;
     enum cld_status s = CLD_OK;
     cld_check_begin(c, "gemm operand %s %zux%zu %s ld+%zu at+%zu", names[k->form], k->n, k->c,

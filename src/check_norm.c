@@ -232,7 +232,7 @@ enum cld_status cld_check_rmsnorm_plain(struct cld_check *c, struct cld_error *e
     return s;
 }
 
-/* Around blocks of 128 x 64 and units of 8; more blocks, and more rows, than a grid has groups for. */
+/* Around blocks of 128 x 64 and units of 8; more blocks and rows than a grid takes at once. */
 static enum cld_status check_rms_turned(struct cld_check *c, struct cld_error *err)
 {
     static const struct rms_case cases[] = {
