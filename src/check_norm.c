@@ -245,7 +245,7 @@ static enum cld_status check_rms_turned(struct cld_check *c, struct cld_error *e
         {128, 64, 8, 0, 1, NO_RESIDUAL, false},
         {129, 8, 8, 0, 1, NO_RESIDUAL, false},
         {131, 136, 0, 0, 1, NO_RESIDUAL, false},
-        {263, 1096, 8, 0, 1, NO_RESIDUAL, false},
+        {263, 2104, 8, 0, 1, NO_RESIDUAL, false},
         {1024, 2048, 0, 0, 1, NO_RESIDUAL, false}, /* timed */
     };
     enum { n = sizeof cases / sizeof *cases };
