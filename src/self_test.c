@@ -75,7 +75,7 @@ enum cld_status cld_tuning_check(const struct cld_queue *q, const struct cld_con
     const struct cld_tuning *t = cld_queue_tuning(q);
     const struct cld_device_info *device = cld_queue_device(q);
     struct cld_overrides overrides;
-    char text[512];
+    char text[cld_tuning_text_bytes];
     cld_overrides_of(cfg, &overrides);
     cld_tuning_text(q, text, sizeof text);
     cld_info("%s: tuned parameters: %s", cld_queue_name(q), text);
