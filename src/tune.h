@@ -59,8 +59,8 @@ struct cld_tune_options {
     FILE *to;           /* the result, as a table */
 };
 
-/* Norms, products and the drafter's attention that the configuration's plan has; without a target
- * the products of bench.shapes. Writes the table of what was tuned, also after a signal (then
+/* All that the configuration's plan has of what families of tuned kernels do (bench_subject.h);
+ * without a target the products of bench.shapes. Writes the table of what was tuned, also after a signal (then
  * CLD_E_INTERRUPTED) or a failure. CLD_E_USAGE if there is nowhere to write, or nothing was
  * tuned. */
 enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune_options *o,
