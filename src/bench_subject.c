@@ -348,6 +348,12 @@ static const char *const *names_of(const struct cld_tune_subject *subject)
     return families[subject->family].names[by_storage ? 0 : subject->class];
 }
 
+bool cld_tune_subject_may_be(const struct cld_tune_shapes *z, enum cld_tuned family, size_t class)
+{
+    return !families[family].by_storage ||
+           class == (z->bench.cfg->runtime.precision == CLD_BF16);
+}
+
 enum cld_status cld_tune_subject_make(struct cld_tune_shapes *z, struct cld_queue *q,
                                       struct cld_tune_subject *subject, bool *any,
                                       struct cld_error *err)
@@ -357,9 +363,6 @@ enum cld_status cld_tune_subject_make(struct cld_tune_shapes *z, struct cld_queu
     subject->build = m->build;
     subject->pass = m->pass;
     *any = false;
-    if (families[subject->family].by_storage &&
-        subject->class != (subject->storage == CLD_BF16))
-        return CLD_OK;
     if (!(subject->arg = calloc(1, m->n_arg_bytes)))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for what is tuned");
     return m->make(z, q, subject, any, err);

@@ -22,6 +22,9 @@ struct cld_tune_shapes {
 enum cld_status cld_tune_shapes_read(struct cld_tune_shapes *z, struct cld_error *err);
 void cld_tune_shapes_free(struct cld_tune_shapes *z);
 
+/* Whether work of this class can be of the configuration at all: classes by storage are of one. */
+bool cld_tune_subject_may_be(const struct cld_tune_shapes *z, enum cld_tuned family, size_t class);
+
 /* Completes a subject whose family and class are set: its storage, shapes and functions. Operands
  * are created on the queue; `z` outlives them. *any: the configuration has such work. Freed by
  * cld_tune_subject_free whatever happened. CLD_E_MEMORY, CLD_E_DEVICE. */

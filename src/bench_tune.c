@@ -85,31 +85,36 @@ static enum cld_status tune_class(struct run *t, enum cld_tuned family, size_t c
     return s;
 }
 
+static bool is_wanted(const struct run *t, enum cld_tuned family, size_t class)
+{
+    return !t->o->skip[family] && cld_tuned_family(family)->works(t->q) &&
+           class < cld_tuned_n_classes(cld_tuned_family(family)) &&
+           cld_tune_subject_may_be(&t->shapes, family, class);
+}
+
 /* Each class gets an equal part of the time that is left. */
 static enum cld_status tune_all(struct run *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     size_t n_left = 0;
-    for (int f = 0; f < CLD_N_TUNED; f++)
-        n_left += cld_tuned_family((enum cld_tuned)f)->works(t->q)
-                      ? cld_tuned_n_classes(cld_tuned_family((enum cld_tuned)f))
-                      : 0;
+    for (size_t i = 0; i < CLD_N_TUNED * cld_tuned_classes; i++)
+        n_left += is_wanted(t, (enum cld_tuned)(i / cld_tuned_classes), i % cld_tuned_classes);
     fprintf(t->o->to,
             "| family | class | shapes | default ms | best ms | gain | noise | parameters | "
             "candidates (filtered, wrong, not faster) |\n|---|---|---|---|---|---|---|---|---|\n");
-    for (int f = 0; f < CLD_N_TUNED; f++) {
-        const struct cld_tuned_family *family = cld_tuned_family((enum cld_tuned)f);
-        for (size_t c = 0; family->works(t->q) && c < cld_tuned_n_classes(family); c++, n_left--) {
-            double now = cld_clock_ms(), end = t->begun_ms + t->o->limit_s * 1e3;
-            double deadline = now + (end - now) / (double)n_left;
-            if (t->o->limit_s > 0 && now > end) {
-                cld_warn("the time is up: %s/%s and what follows is left out", family->name,
-                         family->classes[c]);
-                return CLD_OK;
-            }
-            if ((s = tune_class(t, (enum cld_tuned)f, c, t->o->limit_s > 0 ? deadline : 0, err)))
-                return s;
+    for (size_t i = 0; i < CLD_N_TUNED * cld_tuned_classes && !s; i++) {
+        enum cld_tuned family = (enum cld_tuned)(i / cld_tuned_classes);
+        size_t class = i % cld_tuned_classes;
+        if (!is_wanted(t, family, class))
+            continue;
+        double now = cld_clock_ms(), end = t->begun_ms + t->o->limit_s * 1e3;
+        double deadline = now + (end - now) / (double)n_left--;
+        if (t->o->limit_s > 0 && now > end) {
+            cld_warn("the time is up: %s/%s and what follows is left out",
+                     cld_tuned_family(family)->name, cld_tuned_family(family)->classes[class]);
+            break;
         }
+        s = tune_class(t, family, class, t->o->limit_s > 0 ? deadline : 0, err);
     }
     return s;
 }

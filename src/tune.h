@@ -55,6 +55,7 @@ struct cld_tune_options {
     const char *device; /* as --device; NULL: the configuration's */
     const char *out;    /* the table's path; NULL: that of the device in runtime.cache_dir */
     double limit_s;     /* 0: none */
+    bool skip[CLD_N_TUNED]; /* families that keep what they have */
     bool verbose;       /* a line for each candidate */
     FILE *to;           /* the result, as a table */
 };
