@@ -42,7 +42,7 @@ const struct cld_tuned_family cld_tuned_sum_squares = {
     .what = "the sum of squares of the gradient",
     .files = {"sum_squares.cl"},
     .classes = {"all"},
-    .params = {[s_items] = {"items", "work-items", {64, 128, 256, 512, 1024}, 5,
+    .params = {[s_items] = {"items", "work-items", {64, 128, 256, 512}, 4,
                             "of a group, at most"},
                [s_length] = {"length", "elements", {4096, 8192, 16384, 32768, 65536, 131072}, 6,
                              "of a partial sum, at least"}},
