@@ -101,9 +101,8 @@ enum cld_status cld_bench_count_params(const struct cld_bench *b, struct cld_que
 /* Creates and fills the operands of the operation with this name in the table ("swiglu forward");
  * its shape and the bytes that must move go to *r. Freed by cld_bench_work_free whatever
  * happened. */
-enum cld_status cld_bench_work_make(struct cld_bench_work *w, const char *name,
-                                    struct cld_queue *q, struct cld_bench_record *r,
-                                    struct cld_error *err);
+enum cld_status cld_bench_work_make(struct cld_bench_work *w, const char *name, struct cld_queue *q,
+                                    struct cld_bench_record *r, struct cld_error *err);
 /* Enqueues it once; `work` is a struct cld_bench_work. Scratch grows with the queue's rows. */
 enum cld_status cld_bench_work_run(struct cld_queue *q, void *work, struct cld_error *err);
 void cld_bench_work_free(struct cld_bench_work *w);

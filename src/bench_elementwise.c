@@ -138,8 +138,8 @@ static void declare_rope_back(struct cld_bench_work *w, struct cld_bench_record 
     w->t[4] = matrix(w, CLD_F32, n, d->n_heads, r); /* rstd */
     w->t[5] = matrix(w, w->storage, n, c, r);       /* dy */
     /* In place it would shrink or grow from run to run until denormals make it slow. */
-    w->t[6] = matrix(w, w->storage, n, c, r);       /* dx */
-    w->t[7] = small(w, CLD_F32, 1, d->head_dim);    /* dw */
+    w->t[6] = matrix(w, w->storage, n, c, r);    /* dx */
+    w->t[7] = small(w, CLD_F32, 1, d->head_dim); /* dw */
 }
 
 static size_t rope_scratch(const struct cld_bench_work *w)
@@ -354,9 +354,8 @@ enum cld_status cld_bench_count_params(const struct cld_bench *b, struct cld_que
     return s;
 }
 
-enum cld_status cld_bench_work_make(struct cld_bench_work *w, const char *name,
-                                    struct cld_queue *q, struct cld_bench_record *r,
-                                    struct cld_error *err)
+enum cld_status cld_bench_work_make(struct cld_bench_work *w, const char *name, struct cld_queue *q,
+                                    struct cld_bench_record *r, struct cld_error *err)
 {
     size_t i = 0;
     while (strcmp(operations[i].name, name))

@@ -350,8 +350,7 @@ static const char *const *names_of(const struct cld_tune_subject *subject)
 
 bool cld_tune_subject_may_be(const struct cld_tune_shapes *z, enum cld_tuned family, size_t class)
 {
-    return !families[family].by_storage ||
-           class == (z->bench.cfg->runtime.precision == CLD_BF16);
+    return !families[family].by_storage || class == (z->bench.cfg->runtime.precision == CLD_BF16);
 }
 
 enum cld_status cld_tune_subject_make(struct cld_tune_shapes *z, struct cld_queue *q,

@@ -186,8 +186,7 @@ enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune
     queue.budget_bytes = cld_worker_budget_bytes(cfg, &device);
     cld_info("device %zu: %s (%s, driver %s)", device.index, device.name, device.platform,
              device.driver);
-    if ((s = table_path(&t, &path, err)) ||
-        (s = cld_tune_shapes_read(&t.shapes, err)) ||
+    if ((s = table_path(&t, &path, err)) || (s = cld_tune_shapes_read(&t.shapes, err)) ||
         (s = cld_queue_open(&device, &queue, &t.q, err)))
         goto done;
     s = tune_all(&t, err);

@@ -39,8 +39,7 @@ const struct cld_tuned_family cld_tuned_swiglu = {
 static struct cld_elements swiglu_elements(const struct cld_queue *q, const struct cld_operand *o,
                                            size_t n, size_t direction)
 {
-    const struct cld_tuned_row *row =
-        cld_queue_row(q, CLD_TUNED_SWIGLU, o[0].t->type == CLD_BF16);
+    const struct cld_tuned_row *row = cld_queue_row(q, CLD_TUNED_SWIGLU, o[0].t->type == CLD_BF16);
     return cld_elements_of(q, o, n, row->v[direction], row->v[p_pieces]);
 }
 
@@ -124,9 +123,9 @@ enum cld_status cld_swiglu_backward_turned(struct cld_queue *q, const struct cld
                                            const struct cld_tensor *turned, struct cld_error *err)
 {
     const struct cld_operand o[] = {
-        {gate, CLD_BY_ROWS, NULL, CLD_BF16},   {up, CLD_BY_ROWS, NULL, CLD_BF16},
-        {dy, CLD_BY_ROWS, NULL, CLD_BF16},     {d_gate, CLD_BY_ROWS, NULL, CLD_BF16},
-        {d_up, CLD_BY_ROWS, NULL, CLD_BF16},   {turned, CLD_BY_ROWS, NULL, CLD_BF16}};
+        {gate, CLD_BY_ROWS, NULL, CLD_BF16}, {up, CLD_BY_ROWS, NULL, CLD_BF16},
+        {dy, CLD_BY_ROWS, NULL, CLD_BF16},   {d_gate, CLD_BY_ROWS, NULL, CLD_BF16},
+        {d_up, CLD_BY_ROWS, NULL, CLD_BF16}, {turned, CLD_BY_ROWS, NULL, CLD_BF16}};
     bool fit = cld_same_shape(gate, up) && cld_same_shape(gate, dy) &&
                cld_same_shape(gate, d_gate) && cld_same_shape(gate, d_up) &&
                turned->n_rows == cld_mul(2, gate->n_cols) && turned->n_cols == gate->n_rows &&

@@ -29,8 +29,8 @@ const struct cld_tuned_family cld_tuned_cross_entropy = {
     .what = "cross-entropy of rows of logits",
     .files = {"cross_entropy.cl"},
     .classes = {[class_alone] = "alone", [class_gradient] = "gradient"},
-    .params = {[p_items] = {"items", "work-items", {64, 128, 256, 512, 1024}, 5,
-                            "of a group, at most"}},
+    .params =
+        {[p_items] = {"items", "work-items", {64, 128, 256, 512, 1024}, 5, "of a group, at most"}},
     .n_params = 1,
     .defaults = defaults,
     .objection = objection,

@@ -210,11 +210,11 @@ static const struct cld_tuned_row *head_row_of(const struct cld_queue *q,
     return cld_queue_row(q, CLD_TUNED_QKNORM_ROPE, turned->type == CLD_BF16);
 }
 
-/* The same of a head norm's weight, for groups of `local` work-items: what two groups of 256 on
- * each multiprocessor of a large GPU are. More hide no more latency, since a group asks early for
- * what is next, and leave more to add up. */
-static size_t max_head_parts(const struct cld_queue *q, const struct cld_tuned_row *row,
-                             size_t head_dim, size_t local)
+/* The same of a head norm's weight; by default, for groups of `local` work-items, what two groups
+ * of 256 on each multiprocessor of a large GPU are. More hide no more latency, since a group asks
+ * early for what is next, and leave more to add up. */
+static size_t n_head_parts(const struct cld_queue *q, const struct cld_tuned_row *row,
+                           size_t head_dim, size_t local)
 {
     return row->v[h_parts] ? row->v[h_parts]
                            : cld_min(cld_max(1, 264 * 256 / local), max_parts(q, head_dim));
@@ -284,8 +284,8 @@ enum cld_status cld_qknorm_rope_forward(struct cld_queue *q, const struct cld_te
         q,
         (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_forward", work.options,
                                    work.local}),
-        cld_div_up(work.n_pieces, work.local > 1 ? row->v[h_pieces] : 1), err, CLD_MATRIX(x), CLD_VECTOR(w),
-        CLD_VECTOR(positions), CLD_MATRIX(table), CLD_MATRIX(y), CLD_MATRIX(rstd),
+        cld_div_up(work.n_pieces, work.local > 1 ? row->v[h_pieces] : 1), err, CLD_MATRIX(x),
+        CLD_VECTOR(w), CLD_VECTOR(positions), CLD_MATRIX(table), CLD_MATRIX(y), CLD_MATRIX(rstd),
         CLD_U64(x->n_rows), CLD_I32(n_heads), CLD_I32(head_dim / 2), CLD_U64(table->n_rows),
         CLD_FLOAT(eps));
 }
@@ -317,7 +317,7 @@ enum cld_status cld_qknorm_rope_backward(struct cld_queue *q, const struct cld_t
     const struct cld_tuned_row *row = head_row_of(q, dy);
     struct rope_work work =
         rope_work(q, o, COUNT(o), dy->n_rows, n_heads, head_dim / 2, w, row->v[h_backward]);
-    size_t n_parts = cld_min(work.n_pieces, max_head_parts(q, row, head_dim, work.local));
+    size_t n_parts = cld_min(work.n_pieces, n_head_parts(q, row, head_dim, work.local));
     if ((s = CLD_RUN(
              q,
              (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_backward", work.options,

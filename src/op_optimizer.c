@@ -42,9 +42,11 @@ const struct cld_tuned_family cld_tuned_sum_squares = {
     .what = "the sum of squares of the gradient",
     .files = {"sum_squares.cl"},
     .classes = {"all"},
-    .params = {[s_items] = {"items", "work-items", {64, 128, 256, 512}, 4,
-                            "of a group, at most"},
-               [s_length] = {"length", "elements", {4096, 8192, 16384, 32768, 65536, 131072}, 6,
+    .params = {[s_items] = {"items", "work-items", {64, 128, 256, 512}, 4, "of a group, at most"},
+               [s_length] = {"length",
+                             "elements",
+                             {4096, 8192, 16384, 32768, 65536, 131072},
+                             6,
                              "of a partial sum, at least"}},
     .n_params = 2,
     .defaults = sum_defaults,
@@ -60,8 +62,8 @@ static struct cld_tuned_row adamw_defaults(const struct cld_device_info *d)
     return (struct cld_tuned_row){{[a_items] = 256, [a_pieces] = 1}};
 }
 
-static const char *adamw_objection(const struct cld_device_info *d,
-                                   const struct cld_tuned_row *row, char *to, size_t n_bytes)
+static const char *adamw_objection(const struct cld_device_info *d, const struct cld_tuned_row *row,
+                                   char *to, size_t n_bytes)
 {
     return cld_group_objection(d, row->v[a_items], to, n_bytes);
 }

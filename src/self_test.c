@@ -41,8 +41,7 @@ void cld_tuned_check(enum cld_tuned family, bool whole, struct cld_check_op out[
     } checks[CLD_N_TUNED] = {
         [CLD_TUNED_GEMM_CPU] = {"gemm", cld_check_gemm_quick, NULL},
         [CLD_TUNED_GEMM_GPU] = {"gemm", cld_check_gemm_quick, NULL},
-        [CLD_TUNED_GEMM_SM90A] = {"gemm_tensor", cld_check_gemm_sm90a_quick,
-                                  cld_check_gemm_sm90a},
+        [CLD_TUNED_GEMM_SM90A] = {"gemm_tensor", cld_check_gemm_sm90a_quick, cld_check_gemm_sm90a},
         [CLD_TUNED_RMSNORM] = {"rmsnorm", NULL, NULL},
         [CLD_TUNED_QKNORM_ROPE] = {"qknorm_rope", cld_check_qknorm_rope_quick, NULL},
         [CLD_TUNED_SWIGLU] = {"swiglu", NULL, NULL},

@@ -70,7 +70,7 @@ static const struct {
     {CLD_TUNED_QKNORM_ROPE, 0, 0, 128},  {CLD_TUNED_QKNORM_ROPE, 0, 2, 512},
     {CLD_TUNED_SWIGLU, 0, 0, 64},        {CLD_TUNED_SWIGLU, 0, 1, 32},
     {CLD_TUNED_CROSS_ENTROPY, 0, 0, 64}, {CLD_TUNED_CROSS_ENTROPY, 1, 0, 1024},
-    {CLD_TUNED_SUM_SQUARES, 0, 0, 512}, {CLD_TUNED_ADAMW, 0, 0, 128},
+    {CLD_TUNED_SUM_SQUARES, 0, 0, 512},  {CLD_TUNED_ADAMW, 0, 0, 128},
 };
 
 static void test_row_is_built(void **state)
@@ -106,14 +106,14 @@ static void test_storages_are_apart(void **state)
     }
 }
 
-/* Scratch for gradients of weights is that of the largest row, on both classes of devices. */
+/* Scratch for gradients of weights is that of the largest row, of either storage. */
 static void test_scratch_follows(void **state)
 {
     enum { head_dim = 64, n_default = 64, n_parts = 512, parts = 3 };
     const size_t part_bytes = head_dim * sizeof(float);
     struct cld_tuning rows;
     (void)state;
-    for (size_t class = 0; class < 2; class++) {
+    for (size_t storage = 0; storage < 2; storage++) {
         struct cld_queue *q = NULL;
         const struct cld_queue_options options = {
             .name = "test", .family = CLD_FAMILY_CPU, .tuning = &rows};
@@ -121,7 +121,7 @@ static void test_scratch_follows(void **state)
         OK(cld_queue_open(&cpu, &options, &q, &err));
         assert_int_equal(cld_norm_scratch_bytes(q, head_dim), n_default * part_bytes);
         cld_queue_close(q);
-        rows.rows[CLD_TUNED_QKNORM_ROPE][class].v[parts] = n_parts;
+        rows.rows[CLD_TUNED_QKNORM_ROPE][storage].v[parts] = n_parts;
         OK(cld_queue_open(&cpu, &options, &q, &err));
         assert_int_equal(cld_norm_scratch_bytes(q, head_dim), n_parts * part_bytes);
         cld_queue_close(q);
