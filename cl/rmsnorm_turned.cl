@@ -11,34 +11,36 @@ static inline float8 load_unit(__global const ushort *p)
     return as_float8(convert_uint8(*(__global const ushort8 *)p) << 16);
 }
 
-/* rstd = (mean(x^2) + eps)^-1/2. A piece of work is 8 rows, each by 32 items that go through it side
- * by side: one barrier for 8 rows, and many reads under way. */
+/* rstd = (mean(x^2) + eps)^-1/2. A piece of work is a row. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 rmsnorm_scales(__global const ushort *x, ulong x_at, ulong x_ld, __global float *rstd,
                ulong rstd_at, ulong n_rows, ulong n_cols, float eps)
 {
-    enum { fan = 32, n_at_once = GROUP / fan };
-    __local float part[n_at_once][fan + 1]; /* rows in banks of their own */
-    const uint slot = (uint)get_local_id(0) / fan, lane = (uint)get_local_id(0) % fan;
-    CLD_SHARE(piece, (n_rows + n_at_once - 1) / n_at_once) {
-        const ulong r = piece * n_at_once + slot;
-        __global const ushort *row = x + x_at + min(r, n_rows - 1) * x_ld;
+    enum { fan = 16 }; /* items that add up what the others have */
+    __local float part[GROUP], sums[fan];
+    const uint id = (uint)get_local_id(0);
+    CLD_SHARE(r, n_rows) {
+        __global const ushort *row = x + x_at + r * x_ld;
         float8 squares = 0.0f;
-#pragma unroll 4
-        for (uint j = 8 * lane; j < (uint)n_cols; j += 8 * fan) {
+        for (ulong j = 8 * id; j < n_cols; j += 8 * GROUP) {
             const float8 v = load_unit(row + j);
             squares += v * v;
         }
-        part[slot][lane] = sum4(squares.lo + squares.hi);
+        part[id] = sum4(squares.lo + squares.hi);
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (lane == 0 && r < n_rows) {
+        if (id < fan) {
             float sum = 0.0f;
-#pragma unroll
+            for (uint k = id; k < GROUP; k += fan)
+                sum += part[k];
+            sums[id] = sum;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE); /* and the next row's parts come after it */
+        if (id == 0) {
+            float sum = 0.0f;
             for (uint k = 0; k < fan; k++)
-                sum += part[slot][k];
+                sum += sums[k];
             rstd[rstd_at + r] = rsqrt(sum / (float)n_cols + eps);
         }
-        barrier(CLK_LOCAL_MEM_FENCE); /* the next rows' parts come after it */
     }
 }
 

@@ -23,12 +23,12 @@ enum cld_status cld_rmsnorm_forward_turned(struct cld_queue *q, const struct cld
     if (s)
         return s;
     struct cld_kernel_spec spec = {"rmsnorm_turned.cl", "rmsnorm_scales", "", cld_turned_group};
-    enum { rows_of_a_group = 8 }; /* as in the kernel */
-    if ((s = CLD_RUN(q, &spec, cld_div_up(n, rows_of_a_group), err, CLD_MATRIX(x), CLD_VECTOR(rstd),
-                     CLD_U64(n), CLD_U64(c), CLD_FLOAT(eps))))
+    if ((s = CLD_RUN(q, &spec, n, err, CLD_MATRIX(x), CLD_VECTOR(rstd), CLD_U64(n), CLD_U64(c),
+                     CLD_FLOAT(eps))))
         return s;
     spec.name = "rmsnorm_turned";
-    size_t n_blocks = cld_mul(cld_div_up(n, cld_turned_rows), cld_div_up(c, cld_turned_columns));
+    size_t n_blocks =
+        cld_mul(cld_div_up(n, cld_turned_rows), cld_div_up(c, cld_turned_columns));
     return CLD_RUN(q, &spec, n_blocks, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(rstd),
                    CLD_MATRIX(y), CLD_U64(n), CLD_U64(c));
 }

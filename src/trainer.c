@@ -121,7 +121,8 @@ static void compare_tuning(const struct trainer *t)
         for (size_t j = 0; j < t->state.n_facts; j++)
             if (!strcmp(t->state.facts[j].key, key) && strcmp(t->state.facts[j].value, f->tuning))
                 cld_warn("%s: tuned parameters were '%s' and are '%s' now: results may differ in "
-                         "their last bits", f->name, t->state.facts[j].value, f->tuning);
+                         "their last bits",
+                         f->name, t->state.facts[j].value, f->tuning);
     }
 }
 
@@ -671,10 +672,13 @@ static void summarise(const struct trainer *t, const char *balance, double begun
              (long long)t->state.step, (long long)t->state.n_context_tokens,
              (long long)t->state.n_supervised_tokens, (cld_clock_ms() - begun_ms) * 1e-3,
              n_programs, t->checkpoints, (long long)t->state.step);
-    for (size_t i = 0; i < n_workers(t); i++)
+    for (size_t i = 0; i < n_workers(t); i++) {
+        if (!t->ends[i].planned_bytes)
+            continue; /* a reader of stored features needs none */
         cld_info("%s: peak device memory %.3f GiB, planned %.3f GiB (%+.2f%%)", t->ends[i].name,
                  (double)t->ends[i].peak_bytes / 0x1p30, (double)t->ends[i].planned_bytes / 0x1p30,
                  100 * ((double)t->ends[i].peak_bytes / (double)t->ends[i].planned_bytes - 1));
+    }
     if (balance[0])
         cld_info("%s", balance);
     if (t->store) {

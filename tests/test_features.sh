@@ -39,6 +39,9 @@ same() {
 says() {
     grep -qE -- "$2" "$scratch/$1.out"
 }
+says_not() {
+    ! says "$@"
+}
 
 # --- the same bits ---
 
@@ -54,6 +57,7 @@ for precision in fp32 bf16; do
     run "offline-$precision" "${p[@]}" "${offline[@]}"
     check "$precision: filling a store changes no bit" same "online-$precision" "hybrid-$precision"
     check "$precision: nor does reading it" same "online-$precision" "offline-$precision"
+    check "$precision: readers are judged by no plan" says_not "offline-$precision" '[+-]nan'
     check "$precision: nothing was computed" says "offline-$precision" ' 0 rows were computed'
 done
 run refill "${hybrid[@]}" "${p[@]}"
