@@ -111,6 +111,9 @@ static const struct cld_option tune = {
 static const struct cld_option seconds = {
     .name = "seconds", .value = "N", .number = true,
     .help = "with --tune: begin no candidate after so long (default 600)"};
+static const struct cld_option only = {
+    .name = "only", .value = "FAMILY", .repeats = true,
+    .help = "with --tune: this family of kernels and no other (docs/tuning.md); may be given several times"};
 static const struct cld_option tuning = {
     .name = "tuning", .value = "T",
     .help = "rows of tuned parameters to check: auto, off (default) or a table, as runtime.tuning"};
@@ -220,7 +223,7 @@ const struct cld_command cld_commands[] = {
                        "Section [bench] of the configuration says what, section [sweep] at which points. "
                        "SIGINT or SIGTERM once: write what there is, end with 130. See docs/sweeps.md.",
                        {&format, &device, &journal, &compare, &fail_on_regression, &plot, &tune, &seconds,
-                        &set}},
+                        &only, &set}},
     [CLD_CMD_SPIRV] = {"spirv", "[CONFIG...]", 0, ANY, "make SPIR-V modules of kernels",
                        "Finds the kernel variants that training runs of the configurations ask "
                        "for, with the kernels for CPUs and those for GPUs, and compiles each. "

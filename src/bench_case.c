@@ -29,6 +29,16 @@ struct cld_buf **cld_bench_buffer(struct cld_bench_case *c, size_t n_bytes, cons
     return slot;
 }
 
+enum cld_status cld_bench_scratch(struct cld_queue *q, struct cld_buf **scratch, size_t n_bytes,
+                                  struct cld_error *err)
+{
+    if (!n_bytes || (*scratch && cld_buf_bytes(*scratch) >= n_bytes))
+        return CLD_OK;
+    cld_buf_free(*scratch);
+    *scratch = NULL;
+    return cld_buf_create(q, "scratch", n_bytes, scratch, err);
+}
+
 void cld_bench_product(struct cld_bench_case *c, const struct cld_product *p, struct cld_gemm *g,
                        struct cld_buf ***scratch)
 {

@@ -28,6 +28,10 @@ struct cld_tensor *cld_bench_operand(struct cld_bench_case *c, enum cld_dtype ty
                                      size_t n_cols, const char *name);
 struct cld_buf **cld_bench_buffer(struct cld_bench_case *c, size_t n_bytes, const char *name);
 
+/* Replaces a buffer of a created case by one of n_bytes if it is smaller. */
+enum cld_status cld_bench_scratch(struct cld_queue *q, struct cld_buf **scratch, size_t n_bytes,
+                                  struct cld_error *err);
+
 /* Declares the operands of a product and its scratch. */
 void cld_bench_product(struct cld_bench_case *c, const struct cld_product *p, struct cld_gemm *g,
                        struct cld_buf ***scratch);
@@ -74,5 +78,33 @@ enum cld_status cld_bench_attention_forward(struct cld_queue *q, void *attention
                                             struct cld_error *err);
 enum cld_status cld_bench_attention_backward(struct cld_queue *q, void *attention,
                                              struct cld_error *err);
+
+/* --- operations on the drafter's tensors (bench_elementwise.c) -------------------------------- */
+
+/* One operation at work; `t` are its operands in an order that is its own. */
+struct cld_bench_work {
+    const struct cld_bench *b;
+    const struct cld_batch *batch;
+    enum cld_dtype storage;
+    size_t n_params; /* cld_bench_count_params */
+    /* what cld_bench_work_make sets */
+    const struct cld_bench_operation *op;
+    struct cld_bench_case c;
+    const struct cld_tensor *t[8];
+    struct cld_buf **scratch; /* the case's; NULL: none */
+};
+
+/* Elements of the arenas of the drafter, from its description; nothing is created. */
+enum cld_status cld_bench_count_params(const struct cld_bench *b, struct cld_queue *q, size_t *n,
+                                       struct cld_error *err);
+
+/* Creates and fills the operands of the operation with this name in the table ("swiglu forward");
+ * its shape and the bytes that must move go to *r. Freed by cld_bench_work_free whatever
+ * happened. */
+enum cld_status cld_bench_work_make(struct cld_bench_work *w, const char *name, struct cld_queue *q,
+                                    struct cld_bench_record *r, struct cld_error *err);
+/* Enqueues it once; `work` is a struct cld_bench_work. Scratch grows with the queue's rows. */
+enum cld_status cld_bench_work_run(struct cld_queue *q, void *work, struct cld_error *err);
+void cld_bench_work_free(struct cld_bench_work *w);
 
 #endif

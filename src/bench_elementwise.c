@@ -10,27 +10,17 @@
 
 static const size_t most_copied_bytes = (size_t)256 << 20; /* past any cache */
 
-/* One operation at work; `t` are its operands in an order that is its own. */
-struct work {
-    const struct cld_bench *b;
-    const struct cld_batch *batch;
-    enum cld_dtype storage;
-    size_t n_params; /* elements of the drafter's arenas */
-    struct cld_bench_case c;
-    const struct cld_tensor *t[8];
-    struct cld_buf **scratch;
-};
-
 /* Declares the operands, the shape and the bytes that must move; runs. */
-struct operation {
+struct cld_bench_operation {
     const char *name;
-    void (*declare)(struct work *w, struct cld_bench_record *r);
+    void (*declare)(struct cld_bench_work *w, struct cld_bench_record *r);
     cld_bench_fn *run;
     cld_bench_fn *prepare; /* values other than those of cld_bench_case_create; NULL: none */
-    bool gpu_alone;        /* nothing that a CPU does */
+    size_t (*scratch_bytes)(const struct cld_bench_work *w); /* with the queue's rows; NULL: none */
+    bool gpu_alone;                                          /* nothing that a CPU does */
 };
 
-static const struct cld_tensor *matrix(struct work *w, enum cld_dtype type, size_t n_rows,
+static const struct cld_tensor *matrix(struct cld_bench_work *w, enum cld_dtype type, size_t n_rows,
                                        size_t n_cols, struct cld_bench_record *r)
 {
     r->bytes += (double)n_rows * (double)n_cols * (double)cld_dtype_bytes(type);
@@ -38,7 +28,7 @@ static const struct cld_tensor *matrix(struct work *w, enum cld_dtype type, size
 }
 
 /* What stays in a cache: weights of norms, rotary tables. Its bytes do not count. */
-static const struct cld_tensor *small(struct work *w, enum cld_dtype type, size_t n_rows,
+static const struct cld_tensor *small(struct cld_bench_work *w, enum cld_dtype type, size_t n_rows,
                                       size_t n_cols)
 {
     return cld_bench_operand(&w->c, type, n_rows, n_cols, "small operand");
@@ -52,7 +42,7 @@ static void shape(struct cld_bench_record *r, size_t n_rows, size_t n_cols)
 
 /* --- copy ------------------------------------------------------------------------------------- */
 
-static void declare_copy(struct work *w, struct cld_bench_record *r)
+static void declare_copy(struct cld_bench_work *w, struct cld_bench_record *r)
 {
     size_t n_bytes = cld_min(most_copied_bytes, cld_queue_budget_bytes(w->c.q) / 8);
     size_t n = n_bytes / sizeof(float);
@@ -63,14 +53,14 @@ static void declare_copy(struct work *w, struct cld_bench_record *r)
 
 static enum cld_status run_copy(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    const struct cld_tensor *const *t = ((struct work *)arg)->t;
+    const struct cld_tensor *const *t = ((struct cld_bench_work *)arg)->t;
     (void)q;
     return cld_buf_copy(t[0]->buf, 0, t[1]->buf, 0, cld_tensor_bytes(t[0]), err);
 }
 
 /* --- rmsnorm ---------------------------------------------------------------------------------- */
 
-static void declare_rmsnorm(struct work *w, struct cld_bench_record *r)
+static void declare_rmsnorm(struct cld_bench_work *w, struct cld_bench_record *r)
 {
     size_t n = w->batch->n_draft, c = w->b->setup->drafter.hidden;
     shape(r, n, c);
@@ -82,12 +72,12 @@ static void declare_rmsnorm(struct work *w, struct cld_bench_record *r)
 
 static enum cld_status run_rmsnorm(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    const struct work *w = arg;
+    const struct cld_bench_work *w = arg;
     return cld_rmsnorm_forward(q, w->t[0], w->t[1], (float)w->b->setup->drafter.rms_norm_eps,
                                w->t[2], w->t[3], err);
 }
 
-static void declare_rmsnorm_back(struct work *w, struct cld_bench_record *r)
+static void declare_rmsnorm_back(struct cld_bench_work *w, struct cld_bench_record *r)
 {
     size_t n = w->batch->n_draft, c = w->b->setup->drafter.hidden;
     shape(r, n, c);
@@ -98,12 +88,16 @@ static void declare_rmsnorm_back(struct work *w, struct cld_bench_record *r)
     w->t[4] = matrix(w, w->storage, n, c, r); /* residual */
     w->t[5] = matrix(w, w->storage, n, c, r); /* dx */
     w->t[6] = small(w, CLD_F32, 1, c);        /* dw */
-    w->scratch = cld_bench_buffer(&w->c, cld_norm_scratch_bytes(w->c.q, c), "scratch");
+}
+
+static size_t rmsnorm_scratch(const struct cld_bench_work *w)
+{
+    return cld_norm_scratch_bytes(w->c.q, w->t[0]->n_cols);
 }
 
 static enum cld_status run_rmsnorm_back(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    const struct work *w = arg;
+    const struct cld_bench_work *w = arg;
     return cld_rmsnorm_backward(q, w->t[0], w->t[1], w->t[2], w->t[3], w->t[4], w->t[5], w->t[6],
                                 *w->scratch, err);
 }
@@ -111,7 +105,7 @@ static enum cld_status run_rmsnorm_back(struct cld_queue *q, void *arg, struct c
 /* --- head norms and rotary embedding ---------------------------------------------------------- */
 
 /* Positions are zeros: every row takes the same row of the table. */
-static void declare_rope(struct work *w, struct cld_bench_record *r)
+static void declare_rope(struct cld_bench_work *w, struct cld_bench_record *r)
 {
     const struct cld_drafter_config *d = &w->b->setup->drafter;
     size_t n = w->batch->n_draft, c = cld_mul(d->n_heads, d->head_dim);
@@ -126,13 +120,13 @@ static void declare_rope(struct work *w, struct cld_bench_record *r)
 
 static enum cld_status run_rope(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    const struct work *w = arg;
+    const struct cld_bench_work *w = arg;
     const struct cld_drafter_config *d = &w->b->setup->drafter;
     return cld_qknorm_rope_forward(q, w->t[0], w->t[1], (float)d->rms_norm_eps, d->head_dim,
                                    w->t[2], w->t[3], w->t[4], w->t[5], err);
 }
 
-static void declare_rope_back(struct work *w, struct cld_bench_record *r)
+static void declare_rope_back(struct cld_bench_work *w, struct cld_bench_record *r)
 {
     const struct cld_drafter_config *d = &w->b->setup->drafter;
     size_t n = w->batch->n_draft, c = cld_mul(d->n_heads, d->head_dim);
@@ -144,21 +138,25 @@ static void declare_rope_back(struct work *w, struct cld_bench_record *r)
     w->t[4] = matrix(w, CLD_F32, n, d->n_heads, r); /* rstd */
     w->t[5] = matrix(w, w->storage, n, c, r);       /* dy */
     /* In place it would shrink or grow from run to run until denormals make it slow. */
-    w->t[6] = matrix(w, w->storage, n, c, r);       /* dx */
-    w->t[7] = small(w, CLD_F32, 1, d->head_dim);    /* dw */
-    w->scratch = cld_bench_buffer(&w->c, cld_norm_scratch_bytes(w->c.q, d->head_dim), "scratch");
+    w->t[6] = matrix(w, w->storage, n, c, r);    /* dx */
+    w->t[7] = small(w, CLD_F32, 1, d->head_dim); /* dw */
+}
+
+static size_t rope_scratch(const struct cld_bench_work *w)
+{
+    return cld_norm_scratch_bytes(w->c.q, w->b->setup->drafter.head_dim);
 }
 
 static enum cld_status run_rope_back(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    const struct work *w = arg;
+    const struct cld_bench_work *w = arg;
     return cld_qknorm_rope_backward(q, w->t[0], w->t[1], w->b->setup->drafter.head_dim, w->t[2],
                                     w->t[3], w->t[4], w->t[5], w->t[6], w->t[7], *w->scratch, err);
 }
 
 /* --- swiglu ----------------------------------------------------------------------------------- */
 
-static void declare_swiglu(struct work *w, struct cld_bench_record *r)
+static void declare_swiglu(struct cld_bench_work *w, struct cld_bench_record *r)
 {
     size_t n = w->batch->n_draft, c = w->b->setup->drafter.intermediate;
     shape(r, n, c);
@@ -168,11 +166,11 @@ static void declare_swiglu(struct work *w, struct cld_bench_record *r)
 
 static enum cld_status run_swiglu(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    const struct cld_tensor *const *t = ((struct work *)arg)->t;
+    const struct cld_tensor *const *t = ((struct cld_bench_work *)arg)->t;
     return cld_swiglu_forward(q, t[0], t[1], t[2], err);
 }
 
-static void declare_swiglu_back(struct work *w, struct cld_bench_record *r)
+static void declare_swiglu_back(struct cld_bench_work *w, struct cld_bench_record *r)
 {
     size_t n = w->batch->n_draft, c = w->b->setup->drafter.intermediate;
     shape(r, n, c);
@@ -182,13 +180,13 @@ static void declare_swiglu_back(struct work *w, struct cld_bench_record *r)
 
 static enum cld_status run_swiglu_back(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    const struct cld_tensor *const *t = ((struct work *)arg)->t;
+    const struct cld_tensor *const *t = ((struct cld_bench_work *)arg)->t;
     return cld_swiglu_backward(q, t[0], t[1], t[2], t[3], t[4], err);
 }
 
 /* --- rows by index, turned copies ------------------------------------------------------------- */
 
-static void declare_gather(struct work *w, struct cld_bench_record *r)
+static void declare_gather(struct cld_bench_work *w, struct cld_bench_record *r)
 {
     size_t n = w->batch->n_draft, c = w->b->setup->drafter.hidden;
     shape(r, n, c);
@@ -200,7 +198,7 @@ static void declare_gather(struct work *w, struct cld_bench_record *r)
 /* Every row once, none beside its neighbour. */
 static enum cld_status prepare_gather(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    const struct work *w = arg;
+    const struct cld_bench_work *w = arg;
     size_t n = w->t[1]->n_cols;
     (void)q;
     int32_t *index = malloc(cld_mul(n, sizeof *index));
@@ -215,11 +213,11 @@ static enum cld_status prepare_gather(struct cld_queue *q, void *arg, struct cld
 
 static enum cld_status run_gather(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    const struct cld_tensor *const *t = ((struct work *)arg)->t;
+    const struct cld_tensor *const *t = ((struct cld_bench_work *)arg)->t;
     return cld_gather_rows(q, t[0], t[1], t[2], err);
 }
 
-static void declare_turn(struct work *w, struct cld_bench_record *r)
+static void declare_turn(struct cld_bench_work *w, struct cld_bench_record *r)
 {
     size_t n = w->batch->n_draft, c = w->b->setup->drafter.intermediate;
     shape(r, n, c);
@@ -229,49 +227,58 @@ static void declare_turn(struct work *w, struct cld_bench_record *r)
 
 static enum cld_status run_turn(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    const struct cld_tensor *const *t = ((struct work *)arg)->t;
+    const struct cld_tensor *const *t = ((struct cld_bench_work *)arg)->t;
     return cld_gemm_turn(q, t[0], t[1], err);
 }
 
 /* --- loss ------------------------------------------------------------------------------------- */
 
 /* One chunk of the rows that have a loss. Labels are zeros. */
-static void declare_loss(struct work *w, struct cld_bench_record *r)
+static void declare_loss_alone(struct cld_bench_work *w, struct cld_bench_record *r)
 {
     size_t chunk = cld_mul(w->b->cfg->train.loss_chunk, w->b->setup->drafter.block_size);
     size_t n = cld_min(w->batch->n_draft, chunk), v = w->b->setup->drafter.vocab;
     shape(r, n, v);
-    w->t[0] = matrix(w, CLD_F32, n, v, r);    /* logits */
-    w->t[1] = matrix(w, w->storage, n, v, r); /* gradient */
-    w->t[2] = matrix(w, CLD_I32, 1, n, r);    /* labels */
-    w->t[3] = matrix(w, CLD_F32, 1, n, r);    /* weights */
-    w->t[4] = matrix(w, CLD_F32, 1, n, r);    /* loss */
-    w->t[5] = matrix(w, CLD_I32, 1, n, r);    /* hit */
+    w->t[0] = matrix(w, CLD_F32, n, v, r); /* logits */
+    w->t[1] = matrix(w, CLD_I32, 1, n, r); /* labels */
+    w->t[2] = matrix(w, CLD_F32, 1, n, r); /* weights */
+    w->t[3] = matrix(w, CLD_F32, 1, n, r); /* loss */
+    w->t[4] = matrix(w, CLD_I32, 1, n, r); /* hit */
+}
+
+static void declare_loss(struct cld_bench_work *w, struct cld_bench_record *r)
+{
+    declare_loss_alone(w, r);
+    w->t[5] = matrix(w, w->storage, w->t[0]->n_rows, w->t[0]->n_cols, r); /* gradient */
 }
 
 static enum cld_status run_loss(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    const struct cld_tensor *const *t = ((struct work *)arg)->t;
-    return cld_cross_entropy(q, t[0], t[2], t[3], t[4], t[5], t[1], err);
+    const struct cld_tensor *const *t = ((struct cld_bench_work *)arg)->t;
+    return cld_cross_entropy(q, t[0], t[1], t[2], t[3], t[4], t[5], err);
 }
 
 /* --- optimizer -------------------------------------------------------------------------------- */
 
-static void declare_norm(struct work *w, struct cld_bench_record *r)
+static void declare_norm(struct cld_bench_work *w, struct cld_bench_record *r)
 {
     shape(r, 1, w->n_params);
     w->t[0] = matrix(w, CLD_F32, 1, w->n_params, r);
-    w->scratch = cld_bench_buffer(&w->c, cld_sum_scratch_bytes(w->c.q), "scratch");
+}
+
+static size_t norm_scratch(const struct cld_bench_work *w)
+{
+    return cld_sum_scratch_bytes(w->c.q);
 }
 
 static enum cld_status run_norm(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    const struct work *w = arg;
+    const struct cld_bench_work *w = arg;
     double sum;
     return cld_sum_squares(q, w->t[0], *w->scratch, &sum, err);
 }
 
-static void declare_adamw(struct work *w, struct cld_bench_record *r)
+static void declare_adamw(struct cld_bench_work *w, struct cld_bench_record *r)
 {
     size_t n = w->n_params;
     shape(r, 1, n);
@@ -285,12 +292,12 @@ static void declare_adamw(struct work *w, struct cld_bench_record *r)
 /* The second moment is a mean of squares. */
 static enum cld_status prepare_adamw(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    return cld_fill(q, ((struct work *)arg)->t[2], 1.0f, err);
+    return cld_fill(q, ((struct cld_bench_work *)arg)->t[2], 1.0f, err);
 }
 
 static enum cld_status run_adamw(struct cld_queue *q, void *arg, struct cld_error *err)
 {
-    const struct cld_tensor *const *t = ((struct work *)arg)->t;
+    const struct cld_tensor *const *t = ((struct cld_bench_work *)arg)->t;
     struct cld_adamw a = {.grad = t[0],
                           .m = t[1],
                           .v = t[2],
@@ -307,24 +314,25 @@ static enum cld_status run_adamw(struct cld_queue *q, void *arg, struct cld_erro
 
 /* --- all of them ------------------------------------------------------------------------------ */
 
-static const struct operation operations[] = {
-    {"copy", declare_copy, run_copy, NULL, false},
-    {"rmsnorm forward", declare_rmsnorm, run_rmsnorm, NULL, false},
-    {"rmsnorm backward", declare_rmsnorm_back, run_rmsnorm_back, NULL, false},
-    {"qknorm_rope forward", declare_rope, run_rope, NULL, false},
-    {"qknorm_rope backward", declare_rope_back, run_rope_back, NULL, false},
-    {"swiglu forward", declare_swiglu, run_swiglu, NULL, false},
-    {"swiglu backward", declare_swiglu_back, run_swiglu_back, NULL, false},
-    {"gather", declare_gather, run_gather, prepare_gather, false},
-    {"turned copy", declare_turn, run_turn, NULL, true},
-    {"cross-entropy", declare_loss, run_loss, NULL, false},
-    {"gradient norm", declare_norm, run_norm, NULL, false},
-    {"adamw", declare_adamw, run_adamw, prepare_adamw, false},
+static const struct cld_bench_operation operations[] = {
+    {"copy", declare_copy, run_copy, NULL, NULL, false},
+    {"rmsnorm forward", declare_rmsnorm, run_rmsnorm, NULL, NULL, false},
+    {"rmsnorm backward", declare_rmsnorm_back, run_rmsnorm_back, NULL, rmsnorm_scratch, false},
+    {"qknorm_rope forward", declare_rope, run_rope, NULL, NULL, false},
+    {"qknorm_rope backward", declare_rope_back, run_rope_back, NULL, rope_scratch, false},
+    {"swiglu forward", declare_swiglu, run_swiglu, NULL, NULL, false},
+    {"swiglu backward", declare_swiglu_back, run_swiglu_back, NULL, NULL, false},
+    {"gather", declare_gather, run_gather, prepare_gather, NULL, false},
+    {"turned copy", declare_turn, run_turn, NULL, NULL, true},
+    {"cross-entropy alone", declare_loss_alone, run_loss, NULL, NULL, false},
+    {"cross-entropy", declare_loss, run_loss, NULL, NULL, false},
+    {"gradient norm", declare_norm, run_norm, NULL, norm_scratch, false},
+    {"adamw", declare_adamw, run_adamw, prepare_adamw, NULL, false},
 };
+enum { n_operations = sizeof operations / sizeof *operations };
 
-/* Elements of the arenas of the drafter, from its description; nothing is created. */
-static enum cld_status count_params(const struct cld_bench *b, struct cld_queue *q, size_t *n,
-                                    struct cld_error *err)
+enum cld_status cld_bench_count_params(const struct cld_bench *b, struct cld_queue *q, size_t *n,
+                                       struct cld_error *err)
 {
     struct cld_drafter d = {0};
     struct cld_drafter_limits limits = {
@@ -346,25 +354,51 @@ static enum cld_status count_params(const struct cld_bench *b, struct cld_queue 
     return s;
 }
 
-static enum cld_status measure(struct work *w, const struct operation *op, struct cld_queue *q,
+enum cld_status cld_bench_work_make(struct cld_bench_work *w, const char *name, struct cld_queue *q,
+                                    struct cld_bench_record *r, struct cld_error *err)
+{
+    size_t i = 0;
+    while (strcmp(operations[i].name, name))
+        i++;
+    w->op = &operations[i];
+    memset(w->t, 0, sizeof w->t);
+    w->scratch = NULL;
+    enum cld_status s = cld_bench_case_open(&w->c, q, err);
+    if (s)
+        return s;
+    w->op->declare(w, r);
+    if (w->op->scratch_bytes)
+        w->scratch = cld_bench_buffer(&w->c, w->op->scratch_bytes(w), "scratch");
+    if ((s = cld_bench_case_create(&w->c, w->b, err)))
+        return s;
+    return w->op->prepare ? w->op->prepare(q, w, err) : CLD_OK;
+}
+
+enum cld_status cld_bench_work_run(struct cld_queue *q, void *work, struct cld_error *err)
+{
+    struct cld_bench_work *w = work;
+    enum cld_status s =
+        w->scratch ? cld_bench_scratch(q, w->scratch, w->op->scratch_bytes(w), err) : CLD_OK;
+    return s ? s : w->op->run(q, w, err);
+}
+
+void cld_bench_work_free(struct cld_bench_work *w)
+{
+    cld_bench_case_close(&w->c);
+}
+
+static enum cld_status measure(struct cld_bench_work *w, const char *name, struct cld_queue *q,
                                struct cld_error *err)
 {
     struct cld_bench_record r = {.what = "elementwise"};
-    enum cld_status s = cld_bench_case_open(&w->c, q, err);
-    if (s)
-        goto done;
-    op->declare(w, &r);
-    snprintf(r.name, sizeof r.name, "%s", op->name);
+    snprintf(r.name, sizeof r.name, "%s", name);
     snprintf(r.storage, sizeof r.storage, "%s", cld_bench_storage_name(w->storage));
     snprintf(r.variant, sizeof r.variant, "%s",
              cld_queue_class(q) == CLD_CLASS_CPU ? "cpu" : "gpu");
-    if ((s = cld_bench_case_create(&w->c, w->b, err)))
-        goto done;
-    if (op->prepare && (s = op->prepare(q, w, err)))
-        goto done;
-    s = cld_bench_measure(w->b, q, op->run, w, &r, err);
-done:
-    cld_bench_case_close(&w->c);
+    enum cld_status s = cld_bench_work_make(w, name, q, &r, err);
+    if (!s)
+        s = cld_bench_measure(w->b, q, cld_bench_work_run, w, &r, err);
+    cld_bench_work_free(w);
     return s;
 }
 
@@ -372,15 +406,15 @@ enum cld_status cld_bench_elementwise(const struct cld_bench *b, struct cld_queu
                                       struct cld_error *err)
 {
     struct cld_batch batch = {0};
-    struct work w = {.b = b, .batch = &batch};
+    struct cld_bench_work w = {.b = b, .batch = &batch};
     enum cld_status s = cld_bench_batch(b, &batch, err);
     if (!s)
-        s = count_params(b, q, &w.n_params, err);
+        s = cld_bench_count_params(b, q, &w.n_params, err);
     for (size_t i = 0; i < cld_bench_n_storages(b) && !s; i++) {
         w.storage = cld_bench_storage(b, i);
-        for (size_t k = 0; k < sizeof operations / sizeof *operations && !s; k++)
+        for (size_t k = 0; k < n_operations && !s; k++)
             if (!operations[k].gpu_alone || cld_queue_class(q) == CLD_CLASS_GPU)
-                s = measure(&w, &operations[k], q, err);
+                s = measure(&w, operations[k].name, q, err);
     }
     cld_batch_free(&batch);
     return s;

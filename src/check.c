@@ -358,7 +358,7 @@ done:
 bool cld_check_turns(struct cld_check *c)
 {
     size_t most = cld_queue_device(c->q)->max_group;
-    if (c->storage != CLD_BF16 || cld_queue_class(c->q) != CLD_CLASS_GPU)
+    if (c->no_turned || c->storage != CLD_BF16 || cld_queue_class(c->q) != CLD_CLASS_GPU)
         return false;
     if (most >= cld_turned_group)
         return true;

@@ -106,6 +106,7 @@ struct cld_check {
     enum cld_check_mode mode;
     const char *only; /* the one case that runs; NULL: all */
     size_t max_elems; /* of all tensors of a case; larger ones are left out; 0: none */
+    bool no_turned;   /* as in the options */
     struct cld_check_results *results; /* NULL: cases are counted, no more */
     size_t n_passed, n_failed;
     /* Layout of the tensors made next; cld_check_begin sets both to 0. */
@@ -157,11 +158,13 @@ struct cld_check_options {
     const char *cache_dir;             /* of programs; NULL: none */
     struct cld_program_options programs;
     const struct cld_tuning *tuning; /* rows of the queues; NULL: the defaults */
-    bool progress;         /* a line to the log for each operation that is done */
+    bool progress;                   /* a line to the log for each operation that is done */
     bool keep_going;       /* a driver's failure in an operation is a failed case, not the end */
     bool modules_optional; /* and a SPIR-V module that is missing an unsupported operation */
     struct cld_variants *list; /* not NULL: nothing is computed, variants are noted (queue.h) */
     enum cld_family family;    /* AUTO: both */
+    bool no_turned; /* without what other kernels than an operation's own write turned for products
+                     */
 };
 /* Operations run beside each other, in up to eight threads with queues of their own: builds, waits
  * and references overlap. Lines come in the order of the table. */

@@ -228,12 +228,8 @@ static enum cld_status check_swiglu(struct cld_check *c, enum cld_gemm_backend b
         (s = cld_check_input(c, "b", CLD_BF16, k, n, 0.3, &b, err)))
         return s;
     struct cld_tensor y = cld_tensor_cols(&out->t, 0, m);
-    o.g = (struct cld_gemm){.kind = p.kind,
-                            .backend = backend,
-                            .a = &a->t,
-                            .b = &b->t,
-                            .c = &y,
-                            .swiglu = true};
+    o.g = (struct cld_gemm){
+        .kind = p.kind, .backend = backend, .a = &a->t, .b = &b->t, .c = &y, .swiglu = true};
     if ((s = cld_buf_create(c->q, "scratch", cld_gemm_scratch_bytes(c->q, &o.g), &o.scratch, err)))
         goto done;
     operand(&p, a, true, m, k, from_a);
@@ -319,9 +315,8 @@ static enum cld_status check_copy(struct cld_check *c, const struct copy_case *k
         (two && (s = cld_check_input(c, "other", k->type, k->n, k->c, 1, &o.other, err))))
         return s;
     c->pad = c->skew = 8;
-    if ((s = k->form == in_rows
-                 ? cld_check_output(c, "y", CLD_BF16, n_rows, n_cols, &o.y, err)
-                 : cld_check_output_turned(c, "y", n_rows, n_cols, &o.y, err)) ||
+    if ((s = k->form == in_rows ? cld_check_output(c, "y", CLD_BF16, n_rows, n_cols, &o.y, err)
+                                : cld_check_output_turned(c, "y", n_rows, n_cols, &o.y, err)) ||
         (s = cld_check_doubles(c, n_rows * n_cols, &want, err)))
         return s;
     for (size_t i = 0; i < k->n; i++)
@@ -345,16 +340,16 @@ static enum cld_status check_copy(struct cld_check *c, const struct copy_case *k
 static enum cld_status check_copies(struct cld_check *c, struct cld_error *err)
 {
     static const struct copy_case cases[] = {
-        {in_rows, 0, 5, CLD_BF16, 0, 0},       {in_rows, 1, 1, CLD_F32, 0, 0},
-        {in_rows, 9, 72, CLD_F32, 8, 16},      {in_rows, 7, 136, CLD_BF16, 3, 5},
-        {in_rows, 3, 2051, CLD_BF16, 5, 0},    {turned, 0, 8, CLD_BF16, 0, 0},
-        {turned, 1, 1, CLD_BF16, 0, 0},        {turned, 7, 9, CLD_F32, 7, 0},
-        {turned, 8, 64, CLD_BF16, 8, 8},       {turned, 9, 5, CLD_F32, 0, 3},
-        {turned, 129, 1, CLD_F32, 0, 0},       {turned, 127, 72, CLD_F32, 8, 0},
-        {turned, 128, 64, CLD_BF16, 0, 0},     {turned, 128, 64, CLD_F32, 8, 8},
-        {turned, 131, 136, CLD_BF16, 8, 0},    {turned, 131, 2100, CLD_BF16, 4, 0},
-        {apart, 8, 9, CLD_BF16, 7, 0},         {apart, 136, 70, CLD_BF16, 2, 0},
-        {apart, 128, 128, CLD_BF16, 0, 0},     {turned, 1024, 2048, CLD_BF16, 0, 0}, /* timed */
+        {in_rows, 0, 5, CLD_BF16, 0, 0},    {in_rows, 1, 1, CLD_F32, 0, 0},
+        {in_rows, 9, 72, CLD_F32, 8, 16},   {in_rows, 7, 136, CLD_BF16, 3, 5},
+        {in_rows, 3, 2051, CLD_BF16, 5, 0}, {turned, 0, 8, CLD_BF16, 0, 0},
+        {turned, 1, 1, CLD_BF16, 0, 0},     {turned, 7, 9, CLD_F32, 7, 0},
+        {turned, 8, 64, CLD_BF16, 8, 8},    {turned, 9, 5, CLD_F32, 0, 3},
+        {turned, 129, 1, CLD_F32, 0, 0},    {turned, 127, 72, CLD_F32, 8, 0},
+        {turned, 128, 64, CLD_BF16, 0, 0},  {turned, 128, 64, CLD_F32, 8, 8},
+        {turned, 131, 136, CLD_BF16, 8, 0}, {turned, 131, 2100, CLD_BF16, 4, 0},
+        {apart, 8, 9, CLD_BF16, 7, 0},      {apart, 136, 70, CLD_BF16, 2, 0},
+        {apart, 128, 128, CLD_BF16, 0, 0},  {turned, 1024, 2048, CLD_BF16, 0, 0}, /* timed */
     };
     enum { n = sizeof cases / sizeof *cases };
     enum cld_status s = CLD_OK;
@@ -369,13 +364,8 @@ static enum cld_status check_copies(struct cld_check *c, struct cld_error *err)
 
 enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err)
 {
-    enum cld_status s = cld_check_gemm_portable(c, err);
+    enum cld_status s = check_shapes(c, CLD_GEMM_PORTABLE, n_shapes, err);
     return s || !cld_check_turns(c) ? s : check_copies(c, err);
-}
-
-enum cld_status cld_check_gemm_portable(struct cld_check *c, struct cld_error *err)
-{
-    return check_shapes(c, CLD_GEMM_PORTABLE, n_shapes, err);
 }
 
 enum cld_status cld_check_gemm_clblast(struct cld_check *c, struct cld_error *err)

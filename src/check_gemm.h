@@ -10,8 +10,7 @@
 enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_gemm_clblast(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_gemm_tensor(struct cld_check *c, struct cld_error *err);
-/* The portable products alone, and those with the second kind of tensor cores; for tuners. */
-enum cld_status cld_check_gemm_portable(struct cld_check *c, struct cld_error *err);
+/* Those with the second kind of tensor cores alone, for the tuner. */
 enum cld_status cld_check_gemm_sm90a(struct cld_check *c, struct cld_error *err);
 
 /* A few awkward shapes of every class that tuners tell apart, in the storages of a training step:

@@ -210,7 +210,7 @@ static enum cld_status rms_backward_case(struct cld_check *c, const struct rms_c
     return CLD_OK;
 }
 
-enum cld_status cld_check_rmsnorm_plain(struct cld_check *c, struct cld_error *err)
+static enum cld_status check_rms(struct cld_check *c, struct cld_error *err)
 {
     static const struct rms_case cases[] = {
         {0, 24, 0, 0, 1, RESIDUAL, false},
@@ -258,7 +258,7 @@ static enum cld_status check_rms_turned(struct cld_check *c, struct cld_error *e
 
 enum cld_status cld_check_rmsnorm(struct cld_check *c, struct cld_error *err)
 {
-    enum cld_status s = cld_check_rmsnorm_plain(c, err);
+    enum cld_status s = check_rms(c, err);
     return s || !cld_check_turns(c) ? s : check_rms_turned(c, err);
 }
 
@@ -462,24 +462,42 @@ static enum cld_status rope_backward_case(struct cld_check *c, const struct rope
     return CLD_OK;
 }
 
+static const struct rope_case rope_cases[] = {
+    {0, 2, 8, 0, 0, 1, true, false, false},
+    {1, 1, 8, 0, 0, 1, true, false, false},
+    {17, 3, 16, 0, 0, 1, false, true, false},
+    {15, 5, 24, 3, 1, 1e-3, true, false, false},
+    {3, 1, 40, 0, 0, 1e3, true, true, false},
+    {16, 7, 64, 8, 0, 1, true, false, true},
+    {31, 2, 64, 16, 0, 1, true, true, false},
+    {131, 5, 128, 0, 0, 1, true, false, false}, /* more heads than partial sums */
+    {19, 33, 128, 0, 0, 1, true, false, true},  /* more than a group of any size takes at once */
+    {2, 2, 256, 0, 0, 1, true, false, false},
+    {1024, 16, 128, 0, 0, 1, true, false, true}, /* timed */
+};
+enum { n_rope_cases = sizeof rope_cases / sizeof *rope_cases };
+
+static enum cld_status rope_both(struct cld_check *c, size_t i, struct cld_error *err)
+{
+    if (!cld_check_takes(c, i + 1 == n_rope_cases))
+        return CLD_OK;
+    enum cld_status s = rope_forward_case(c, &rope_cases[i], err);
+    return s ? s : rope_backward_case(c, &rope_cases[i], err);
+}
+
 enum cld_status cld_check_qknorm_rope(struct cld_check *c, struct cld_error *err)
 {
-    static const struct rope_case cases[] = {
-        {0, 2, 8, 0, 0, 1, true, false, false},
-        {1, 1, 8, 0, 0, 1, true, false, false},
-        {17, 3, 16, 0, 0, 1, false, true, false},
-        {15, 5, 24, 3, 1, 1e-3, true, false, false},
-        {3, 1, 40, 0, 0, 1e3, true, true, false},
-        {16, 7, 64, 8, 0, 1, true, false, true},
-        {31, 2, 64, 16, 0, 1, true, true, false},
-        {131, 5, 128, 0, 0, 1, true, false, false}, /* more heads than partial sums */
-        {2, 2, 256, 0, 0, 1, true, false, false},
-        {1024, 16, 128, 0, 0, 1, true, false, true}, /* timed */
-    };
-    enum { n = sizeof cases / sizeof *cases };
     enum cld_status s = CLD_OK;
-    for (size_t i = 0; i < n && !s; i++)
-        if (cld_check_takes(c, i + 1 == n) && !(s = rope_forward_case(c, &cases[i], err)))
-            s = rope_backward_case(c, &cases[i], err);
+    for (size_t i = 0; i < n_rope_cases && !s; i++)
+        s = rope_both(c, i, err);
+    return s;
+}
+
+enum cld_status cld_check_qknorm_rope_quick(struct cld_check *c, struct cld_error *err)
+{
+    static const size_t few[] = {3, 5, 7, 8};
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < sizeof few / sizeof *few && !s; i++)
+        s = rope_both(c, few[i], err);
     return s;
 }

@@ -10,9 +10,9 @@
 #include "check.h"
 
 enum cld_status cld_check_rmsnorm(struct cld_check *c, struct cld_error *err);
-/* Without the turned form, which has no tuned parameters; for the tuner. */
-enum cld_status cld_check_rmsnorm_plain(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_qknorm_rope(struct cld_check *c, struct cld_error *err);
+/* A few awkward ones of its cases, for every start of a run. */
+enum cld_status cld_check_qknorm_rope_quick(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_swiglu(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_add(struct cld_check *c, struct cld_error *err);
 enum cld_status cld_check_gather(struct cld_check *c, struct cld_error *err);

@@ -144,6 +144,7 @@ static void run_task(const struct crew *crew, struct task *t)
                           .storage = t->storage,
                           .op = t->op,
                           .mode = o->mode,
+                          .no_turned = o->no_turned,
                           .only = o->only,
                           .max_elems = o->max_elems,
                           .results = &t->results};

@@ -217,6 +217,7 @@ enum cld_status cld_check_cross_entropy(struct cld_check *c, struct cld_error *e
         {23, 233, 7, 1, 3, APART, true, false},
         {5, 30011, 0, 0, 2, APART, true, false},
         {5, 4096, 0, 0, 2, APART, false, true},
+        {5, 30011, 5, 0, 2, NO_GRADIENT, true, false},
         {31, 256, 8, 0, 1000, IN_PLACE, false, false}, /* huge logits */
         {9, 30011, 5, 0, 1, IN_PLACE, false, false},
         {9, 32768, 0, 0, 0.01, IN_PLACE, false, false}, /* flat distribution */

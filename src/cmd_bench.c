@@ -21,11 +21,22 @@ static enum cld_bench_format format_of(const struct cld_args *a)
 static enum cld_status tune(const struct cld_args *a, const struct cld_config *cfg,
                             enum cld_log_level level, struct cld_error *err)
 {
-    const struct cld_tune_options o = {.device = cld_args_value(a, "device"),
-                                       .out = cld_args_value(a, "out"),
-                                       .limit_s = (double)cld_args_number(a, "seconds", 600),
-                                       .verbose = level <= CLD_LOG_INFO,
-                                       .to = stdout};
+    struct cld_tune_options o = {.device = cld_args_value(a, "device"),
+                                 .out = cld_args_value(a, "out"),
+                                 .limit_s = (double)cld_args_number(a, "seconds", 600),
+                                 .verbose = level <= CLD_LOG_INFO,
+                                 .to = stdout};
+    size_t n_only = 0;
+    const char *const *only = cld_args_all(a, "only", &n_only);
+    for (int f = 0; f < CLD_N_TUNED; f++)
+        o.skip[f] = n_only > 0;
+    for (size_t i = 0; i < n_only; i++) {
+        enum cld_tuned f = cld_tuned_named(only[i]);
+        if (f == CLD_N_TUNED)
+            return cld_fail(err, CLD_E_USAGE, "docs/tuning.md lists the families",
+                            "--only %s: there is no such family of kernels", only[i]);
+        o.skip[f] = false;
+    }
     return cld_tune_run(cfg, &o, err);
 }
 
@@ -34,8 +45,9 @@ static enum cld_status check_tune(const struct cld_args *a, struct cld_error *er
 {
     static const char *const others[] = {"format", "compare", "fail-on-regression", "plot"};
     if (!cld_args_flag(a, "tune"))
-        return cld_args_value(a, "seconds")
-                   ? cld_fail(err, CLD_E_USAGE, "add --tune", "--seconds without --tune")
+        return cld_args_value(a, "seconds") || cld_args_value(a, "only")
+                   ? cld_fail(err, CLD_E_USAGE, "add --tune", "--%s without --tune",
+                              cld_args_value(a, "seconds") ? "seconds" : "only")
                    : CLD_OK;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (cld_args_value(a, others[i]) || cld_args_flag(a, others[i]))

@@ -35,7 +35,8 @@ static const char *const telling[] = {"cl_khr_fp16",
 struct findings {
     bool passed;
     char why[sizeof((struct cld_error *)0)->what]; /* not passed: because ... */
-    char gemm[128], attention[128], tuning[512];   /* "" where the device could not be used */
+    /* "" where the device could not be used */
+    char gemm[128], attention[128], tuning[cld_tuning_text_bytes];
     char ptx[CLD_N_PROBES][320];                   /* "works", "refused: ..."; "" off NVIDIA */
 };
 

@@ -148,7 +148,7 @@ static void print_worker(const struct cld_worker *w, FILE *to)
                 (double)cld_attention_dense_bytes(n_draft, w->limits.n_ctx + n_draft,
                                                   w->drafter.config.n_heads) /
                     gib);
-    char tuned[512];
+    char tuned[cld_tuning_text_bytes];
     cld_tuning_text(w->q, tuned, sizeof tuned);
     fprintf(to, "\n  products: %s\n  tuned parameters: %s\n",
             cld_gemm_backend_name(w->q, w->no_drafter ? w->target.gemm : w->drafter.gemm), tuned);

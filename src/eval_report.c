@@ -209,7 +209,7 @@ enum cld_status cld_eval_print_json(const struct cld_eval_report *r, FILE *to,
 {
     const struct cld_config *cfg = r->cfg;
     const struct cld_device_info *d = &r->worker->device;
-    char *text = NULL, tuned[512];
+    char *text = NULL, tuned[cld_tuning_text_bytes];
     cld_tuning_text(r->worker->q, tuned, sizeof tuned);
     json_t *root = json_pack(
         "{s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:s, s:s, s:o, s:{s:o, s:o, s:o, s:o}, s:o, s:o}",

@@ -7,6 +7,42 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
+/* Tuned parameters of SwiGLU. A group of 256 takes a vector of each work-item: a piece of work. */
+enum { p_forward, p_backward, p_pieces };
+
+static struct cld_tuned_row defaults(const struct cld_device_info *d)
+{
+    (void)d;
+    return (struct cld_tuned_row){{[p_forward] = 256, [p_backward] = 256, [p_pieces] = 1}};
+}
+
+static const char *objection(const struct cld_device_info *d, const struct cld_tuned_row *row,
+                             char *to, size_t n_bytes)
+{
+    return cld_group_objection(d, cld_max(row->v[p_forward], row->v[p_backward]), to, n_bytes);
+}
+
+const struct cld_tuned_family cld_tuned_swiglu = {
+    .name = "swiglu",
+    .what = "SwiGLU, forward and backward",
+    .files = {"swiglu.cl"},
+    .classes = {"fp32", "bf16"}, /* of gate */
+    .params = {[p_forward] = {"forward", "work-items", {32, 64, 128, 256}, 4, "of a group"},
+               [p_backward] = {"backward", "work-items", {32, 64, 128, 256}, 4, "of a group"},
+               [p_pieces] = {"pieces", "pieces of 2048 elements", {1, 2, 4, 8}, 4, "of a group"}},
+    .n_params = 3,
+    .defaults = defaults,
+    .objection = objection,
+    .works = cld_has_groups};
+
+/* Operands of which gate is the first; `direction` is p_forward or p_backward. */
+static struct cld_elements swiglu_elements(const struct cld_queue *q, const struct cld_operand *o,
+                                           size_t n, size_t direction)
+{
+    const struct cld_tuned_row *row = cld_queue_row(q, CLD_TUNED_SWIGLU, o[0].t->type == CLD_BF16);
+    return cld_elements_of(q, o, n, row->v[direction], row->v[p_pieces]);
+}
+
 enum cld_status cld_swiglu_forward(struct cld_queue *q, const struct cld_tensor *gate,
                                    const struct cld_tensor *up, const struct cld_tensor *y,
                                    struct cld_error *err)
@@ -18,10 +54,10 @@ enum cld_status cld_swiglu_forward(struct cld_queue *q, const struct cld_tensor 
         "swiglu", o, COUNT(o), cld_same_shape(gate, up) && cld_same_shape(gate, y), err);
     if (s)
         return s;
-    struct cld_elements e = cld_elements(q, o, COUNT(o));
+    struct cld_elements e = swiglu_elements(q, o, COUNT(o), p_forward);
     cld_row_options(q, o, COUNT(o), e.local, e.extra, options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"swiglu.cl", "swiglu_forward", options, e.local}),
-                   e.n_pieces, err, CLD_MATRIX(gate), CLD_MATRIX(up), CLD_MATRIX(y),
+                   e.n_groups, err, CLD_MATRIX(gate), CLD_MATRIX(up), CLD_MATRIX(y),
                    CLD_U64(e.n_rows), CLD_U64(e.n_cols));
 }
 
@@ -41,10 +77,10 @@ enum cld_status cld_swiglu_backward(struct cld_queue *q, const struct cld_tensor
     enum cld_status s = cld_operands_check("swiglu backward", o, COUNT(o), fit, err);
     if (s)
         return s;
-    struct cld_elements e = cld_elements(q, o, COUNT(o));
+    struct cld_elements e = swiglu_elements(q, o, COUNT(o), p_backward);
     cld_row_options(q, o, COUNT(o), e.local, e.extra, options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"swiglu.cl", "swiglu_backward", options, e.local}),
-                   e.n_pieces, err, CLD_MATRIX(gate), CLD_MATRIX(up), CLD_MATRIX(dy),
+                   e.n_groups, err, CLD_MATRIX(gate), CLD_MATRIX(up), CLD_MATRIX(dy),
                    CLD_MATRIX(d_gate), CLD_MATRIX(d_up), CLD_U64(e.n_rows), CLD_U64(e.n_cols));
 }
 
@@ -87,9 +123,9 @@ enum cld_status cld_swiglu_backward_turned(struct cld_queue *q, const struct cld
                                            const struct cld_tensor *turned, struct cld_error *err)
 {
     const struct cld_operand o[] = {
-        {gate, CLD_BY_ROWS, NULL, CLD_BF16},   {up, CLD_BY_ROWS, NULL, CLD_BF16},
-        {dy, CLD_BY_ROWS, NULL, CLD_BF16},     {d_gate, CLD_BY_ROWS, NULL, CLD_BF16},
-        {d_up, CLD_BY_ROWS, NULL, CLD_BF16},   {turned, CLD_BY_ROWS, NULL, CLD_BF16}};
+        {gate, CLD_BY_ROWS, NULL, CLD_BF16}, {up, CLD_BY_ROWS, NULL, CLD_BF16},
+        {dy, CLD_BY_ROWS, NULL, CLD_BF16},   {d_gate, CLD_BY_ROWS, NULL, CLD_BF16},
+        {d_up, CLD_BY_ROWS, NULL, CLD_BF16}, {turned, CLD_BY_ROWS, NULL, CLD_BF16}};
     bool fit = cld_same_shape(gate, up) && cld_same_shape(gate, dy) &&
                cld_same_shape(gate, d_gate) && cld_same_shape(gate, d_up) &&
                turned->n_rows == cld_mul(2, gate->n_cols) && turned->n_cols == gate->n_rows &&
@@ -117,7 +153,7 @@ enum cld_status cld_add_tensors(struct cld_queue *q, const struct cld_tensor *a,
         return s;
     struct cld_elements e = cld_elements(q, o, COUNT(o));
     cld_row_options(q, o, COUNT(o), e.local, e.extra, options);
-    return CLD_RUN(q, (&(struct cld_kernel_spec){"add.cl", "add", options, e.local}), e.n_pieces,
+    return CLD_RUN(q, (&(struct cld_kernel_spec){"add.cl", "add", options, e.local}), e.n_groups,
                    err, CLD_MATRIX(a), CLD_MATRIX(b), CLD_MATRIX(y), CLD_U64(e.n_rows),
                    CLD_U64(e.n_cols));
 }
@@ -169,7 +205,7 @@ enum cld_status cld_fill(struct cld_queue *q, const struct cld_tensor *t, float 
         return s;
     struct cld_elements e = cld_elements(q, &o, 1);
     cld_row_options(q, &o, 1, e.local, e.extra, options);
-    return CLD_RUN(q, (&(struct cld_kernel_spec){"fill.cl", "fill", options, e.local}), e.n_pieces,
+    return CLD_RUN(q, (&(struct cld_kernel_spec){"fill.cl", "fill", options, e.local}), e.n_groups,
                    err, CLD_MATRIX(t), CLD_U64(e.n_rows), CLD_U64(e.n_cols), CLD_FLOAT(value));
 }
 
@@ -185,6 +221,6 @@ enum cld_status cld_fill_normal(struct cld_queue *q, const struct cld_tensor *t,
     struct cld_elements e = cld_elements(q, &o, 1);
     cld_row_options(q, &o, 1, e.local, e.extra, options);
     return CLD_RUN(q, (&(struct cld_kernel_spec){"fill.cl", "fill_normal", options, e.local}),
-                   e.n_pieces, err, CLD_MATRIX(t), CLD_U64(e.n_rows), CLD_U64(e.n_cols),
+                   e.n_groups, err, CLD_MATRIX(t), CLD_U64(e.n_rows), CLD_U64(e.n_cols),
                    CLD_I32(key), CLD_I32(key >> 32), CLD_FLOAT(std));
 }

@@ -6,6 +6,36 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
+/* The tuned parameter of cross-entropy. */
+enum { p_items };
+
+static struct cld_tuned_row defaults(const struct cld_device_info *d)
+{
+    (void)d;
+    return (struct cld_tuned_row){{[p_items] = 256}};
+}
+
+static const char *objection(const struct cld_device_info *d, const struct cld_tuned_row *row,
+                             char *to, size_t n_bytes)
+{
+    return cld_group_objection(d, row->v[p_items], to, n_bytes);
+}
+
+/* A gradient reads the logits once more and writes as many. */
+enum { class_alone, class_gradient };
+
+const struct cld_tuned_family cld_tuned_cross_entropy = {
+    .name = "cross_entropy",
+    .what = "cross-entropy of rows of logits",
+    .files = {"cross_entropy.cl"},
+    .classes = {[class_alone] = "alone", [class_gradient] = "gradient"},
+    .params =
+        {[p_items] = {"items", "work-items", {64, 128, 256, 512, 1024}, 5, "of a group, at most"}},
+    .n_params = 1,
+    .defaults = defaults,
+    .objection = objection,
+    .works = cld_has_groups};
+
 enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *logits,
                                   const struct cld_tensor *labels, const struct cld_tensor *weights,
                                   const struct cld_tensor *loss, const struct cld_tensor *hit,
@@ -25,7 +55,9 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
     enum cld_status s = cld_operands_check("cross-entropy", o, COUNT(o), fit, err);
     if (s)
         return s;
-    size_t local = cld_row_local(q, logits->n_cols, 256);
+    const struct cld_tuned_row *row =
+        cld_queue_row(q, CLD_TUNED_CROSS_ENTROPY, gradient ? class_gradient : class_alone);
+    size_t local = cld_row_local(q, logits->n_cols, row->v[p_items]);
     cld_row_options(q, o, COUNT(o), local, "", options);
     return CLD_RUN(
         q, (&(struct cld_kernel_spec){"cross_entropy.cl", "cross_entropy", options, local}), n, err,

@@ -22,11 +22,21 @@ static size_t max_parts(const struct cld_queue *q, size_t n_cols)
  * family's. Groups take two rows forward, so that the second is under way during the first. */
 enum { p_forward, p_rows, p_backward, p_parts };
 
+/* The same of head norms. Groups take two pieces forward, for the same reason. */
+enum { h_forward, h_pieces, h_backward, h_parts };
+
 static struct cld_tuned_row defaults(const struct cld_device_info *d)
 {
     (void)d;
     return (struct cld_tuned_row){
         {[p_forward] = 128, [p_rows] = 2, [p_backward] = 256, [p_parts] = 0}};
+}
+
+static struct cld_tuned_row head_defaults(const struct cld_device_info *d)
+{
+    (void)d;
+    return (struct cld_tuned_row){
+        {[h_forward] = 64, [h_pieces] = 2, [h_backward] = 256, [h_parts] = 0}};
 }
 
 static const char *objection(const struct cld_device_info *d, const struct cld_tuned_row *row,
@@ -36,10 +46,17 @@ static const char *objection(const struct cld_device_info *d, const struct cld_t
     for (size_t i = p_forward; i <= p_backward && d->class == CLD_CLASS_CPU; i++)
         if (row->v[i] != standard.v[i])
             return "groups of the CPU family have one work-item, and a row each";
-    if (cld_max(row->v[p_forward], row->v[p_backward]) <= cld_max(d->max_group, 32))
-        return NULL;
-    snprintf(to, n_bytes, "work-groups: of %zu at most", d->max_group);
-    return to;
+    return cld_group_objection(d, cld_max(row->v[p_forward], row->v[p_backward]), to, n_bytes);
+}
+
+static const char *head_objection(const struct cld_device_info *d, const struct cld_tuned_row *row,
+                                  char *to, size_t n_bytes)
+{
+    struct cld_tuned_row standard = head_defaults(d);
+    for (size_t i = h_forward; i <= h_backward && d->class == CLD_CLASS_CPU; i++)
+        if (row->v[i] != standard.v[i])
+            return "groups of the CPU family have one work-item, and a head each";
+    return cld_group_objection(d, cld_max(row->v[h_forward], row->v[h_backward]), to, n_bytes);
 }
 
 static bool works(const struct cld_queue *q)
@@ -48,22 +65,43 @@ static bool works(const struct cld_queue *q)
     return true;
 }
 
-const struct cld_tuned_family cld_tuned_rmsnorm = {
-    .name = "rmsnorm",
-    .what = "RMSNorm, forward and backward",
-    .files = {"rmsnorm.cl", "column_sum.cl"},
-    .classes = {"fp32", "bf16"}, /* of what is normed */
-    .params = {[p_forward] = {"forward", "work-items", {32, 64, 128, 256}, 4,
-                              "of a group, at most"},
-               [p_rows] = {"rows", "rows", {1, 2, 4, 8}, 4, "of a group, forward"},
-               [p_backward] = {"backward", "work-items", {64, 128, 256, 512}, 4,
-                               "of a group, at most"},
-               [p_parts] = {"parts", "runs of rows", {0, 32, 64, 128, 256, 512, 1024}, 7,
-                            "whose gradients of weights are added up; 0: by width and family"}},
-    .n_params = 4,
-    .defaults = defaults,
-    .objection = objection,
-    .works = works};
+const struct cld_tuned_family cld_tuned_rmsnorm =
+    {.name = "rmsnorm",
+     .what = "RMSNorm, forward and backward",
+     .files = {"rmsnorm.cl", "column_sum.cl"},
+     .classes = {"fp32", "bf16"}, /* of what is normed */
+     .params =
+         {[p_forward] = {"forward", "work-items", {32, 64, 128, 256}, 4, "of a group, at most"},
+          [p_rows] = {"rows", "rows", {1, 2, 4, 8}, 4, "of a group, forward"},
+          [p_backward] = {"backward", "work-items", {64, 128, 256, 512}, 4, "of a group, at most"},
+          [p_parts] = {"parts",
+                       "runs of rows",
+                       {0, 32, 64, 128, 256, 512, 1024},
+                       7,
+                       "whose gradients of weights are added up; 0: by width and family"}},
+     .n_params = 4,
+     .defaults = defaults,
+     .objection = objection,
+     .works = works};
+
+const struct cld_tuned_family cld_tuned_qknorm_rope =
+    {.name = "qknorm_rope",
+     .what = "norms of heads with rotary embedding, forward and backward",
+     .files = {"qknorm_rope.cl", "column_sum.cl"},
+     .classes = {"fp32", "bf16"}, /* of what is turned */
+     .params =
+         {[h_forward] = {"forward", "work-items", {32, 64, 128, 256}, 4, "of a group, at most"},
+          [h_pieces] = {"pieces", "blocks of heads", {1, 2, 3, 4, 8}, 5, "of a group, forward"},
+          [h_backward] = {"backward", "work-items", {64, 128, 256, 512}, 4, "of a group, at most"},
+          [h_parts] = {"parts",
+                       "runs of pieces",
+                       {0, 32, 64, 128, 256, 512, 1024},
+                       7,
+                       "whose gradients of weights are added up; 0: by groups and family"}},
+     .n_params = 4,
+     .defaults = head_defaults,
+     .objection = head_objection,
+     .works = works};
 
 static const struct cld_tuned_row *row_of(const struct cld_queue *q, const struct cld_tensor *x)
 {
@@ -87,7 +125,9 @@ size_t cld_norm_scratch_bytes(const struct cld_queue *q, size_t n_cols)
 {
     size_t most = max_parts(q, n_cols);
     for (size_t c = 0; c < cld_tuned_n_classes(&cld_tuned_rmsnorm); c++)
-        most = cld_max(most, rmsnorm_parts(q, cld_queue_row(q, CLD_TUNED_RMSNORM, c), n_cols));
+        most = cld_max(most, cld_queue_row(q, CLD_TUNED_RMSNORM, c)->v[p_parts]);
+    for (size_t c = 0; c < cld_tuned_n_classes(&cld_tuned_qknorm_rope); c++)
+        most = cld_max(most, cld_queue_row(q, CLD_TUNED_QKNORM_ROPE, c)->v[h_parts]);
     return cld_mul3(most, part_stride(n_cols), sizeof(float));
 }
 
@@ -167,12 +207,20 @@ enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tenso
     return add_parts(q, scratch, n_parts, dw, err);
 }
 
-/* The same of a head norm's weight, for groups of `local` work-items: what two groups of 256 on
- * each multiprocessor of a large GPU are. More hide no more latency, since a group asks early for
- * what is next, and leave more to add up. */
-static size_t max_head_parts(const struct cld_queue *q, size_t head_dim, size_t local)
+static const struct cld_tuned_row *head_row_of(const struct cld_queue *q,
+                                               const struct cld_tensor *turned)
 {
-    return cld_min(cld_max(1, 264 * 256 / local), max_parts(q, head_dim));
+    return cld_queue_row(q, CLD_TUNED_QKNORM_ROPE, turned->type == CLD_BF16);
+}
+
+/* The same of a head norm's weight; by default, for groups of `local` work-items, what two groups
+ * of 256 on each multiprocessor of a large GPU are. More hide no more latency, since a group asks
+ * early for what is next, and leave more to add up. */
+static size_t n_head_parts(const struct cld_queue *q, const struct cld_tuned_row *row,
+                           size_t head_dim, size_t local)
+{
+    return row->v[h_parts] ? row->v[h_parts]
+                           : cld_min(cld_max(1, 264 * 256 / local), max_parts(q, head_dim));
 }
 
 /* How heads are dealt out to a group: cl/qknorm_rope.cl. On the GPU family it has `most`
@@ -232,16 +280,16 @@ enum cld_status cld_qknorm_rope_forward(struct cld_queue *q, const struct cld_te
     if (s)
         return s;
     size_t n_heads = x->n_cols / head_dim;
-    struct rope_work work = rope_work(q, o, COUNT(o), x->n_rows, n_heads, head_dim / 2, w, 64);
-    /* Groups of a GPU take two pieces, so that the second is under way during the first. */
-    return CLD_RUN(
-        q,
-        (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_forward", work.options,
-                                   work.local}),
-        cld_div_up(work.n_pieces, work.local > 1 ? 2 : 1), err, CLD_MATRIX(x), CLD_VECTOR(w),
-        CLD_VECTOR(positions), CLD_MATRIX(table), CLD_MATRIX(y), CLD_MATRIX(rstd),
-        CLD_U64(x->n_rows), CLD_I32(n_heads), CLD_I32(head_dim / 2), CLD_U64(table->n_rows),
-        CLD_FLOAT(eps));
+    const struct cld_tuned_row *row = head_row_of(q, x);
+    struct rope_work work =
+        rope_work(q, o, COUNT(o), x->n_rows, n_heads, head_dim / 2, w, row->v[h_forward]);
+    return CLD_RUN(q,
+                   (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_forward", work.options,
+                                              work.local}),
+                   cld_div_up(work.n_pieces, work.local > 1 ? row->v[h_pieces] : 1), err,
+                   CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(positions), CLD_MATRIX(table),
+                   CLD_MATRIX(y), CLD_MATRIX(rstd), CLD_U64(x->n_rows), CLD_I32(n_heads),
+                   CLD_I32(head_dim / 2), CLD_U64(table->n_rows), CLD_FLOAT(eps));
 }
 
 enum cld_status cld_qknorm_rope_backward(struct cld_queue *q, const struct cld_tensor *x,
@@ -268,15 +316,17 @@ enum cld_status cld_qknorm_rope_backward(struct cld_queue *q, const struct cld_t
     if (s)
         return s;
     size_t n_heads = dy->n_cols / head_dim;
-    struct rope_work work = rope_work(q, o, COUNT(o), dy->n_rows, n_heads, head_dim / 2, w, 256);
-    size_t n_parts = cld_min(work.n_pieces, max_head_parts(q, head_dim, work.local));
-    if ((s = CLD_RUN(
-             q,
-             (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_backward", work.options,
-                                        work.local}),
-             n_parts, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(positions), CLD_MATRIX(table),
-             CLD_MATRIX(rstd), CLD_MATRIX(dy), CLD_MATRIX(dx), CLD_BUF(scratch), CLD_U64(n_parts),
-             CLD_U64(dy->n_rows), CLD_I32(n_heads), CLD_I32(head_dim / 2), CLD_U64(table->n_rows))))
+    const struct cld_tuned_row *row = head_row_of(q, dy);
+    struct rope_work work =
+        rope_work(q, o, COUNT(o), dy->n_rows, n_heads, head_dim / 2, w, row->v[h_backward]);
+    size_t n_parts = cld_min(work.n_pieces, n_head_parts(q, row, head_dim, work.local));
+    if ((s = CLD_RUN(q,
+                     (&(struct cld_kernel_spec){"qknorm_rope.cl", "qknorm_rope_backward",
+                                                work.options, work.local}),
+                     n_parts, err, CLD_MATRIX(x), CLD_VECTOR(w), CLD_VECTOR(positions),
+                     CLD_MATRIX(table), CLD_MATRIX(rstd), CLD_MATRIX(dy), CLD_MATRIX(dx),
+                     CLD_BUF(scratch), CLD_U64(n_parts), CLD_U64(dy->n_rows), CLD_I32(n_heads),
+                     CLD_I32(head_dim / 2), CLD_U64(table->n_rows))))
         return s;
     return w ? add_parts(q, scratch, n_parts, dw, err) : CLD_OK;
 }

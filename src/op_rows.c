@@ -59,6 +59,20 @@ size_t cld_row_local(const struct cld_queue *q, size_t n_cols, size_t most)
     return local;
 }
 
+const char *cld_group_objection(const struct cld_device_info *d, size_t local, char *to,
+                                size_t n_bytes)
+{
+    if (local <= cld_max(d->max_group, 32))
+        return NULL;
+    snprintf(to, n_bytes, "work-groups: of %zu at most", d->max_group);
+    return to;
+}
+
+bool cld_has_groups(const struct cld_queue *q)
+{
+    return cld_queue_class(q) == CLD_CLASS_GPU;
+}
+
 static bool aligned(const struct cld_operand *o)
 {
     size_t per_16 = 16 / cld_dtype_bytes(o->t->type);
@@ -97,7 +111,8 @@ void cld_held_options(const struct cld_queue *q, size_t n_cols, size_t local, ch
         snprintf(to, n_bytes, "-DNV=%zu -DEXACT=%d", nv, n_cols == nv * local * wide_gpu);
 }
 
-struct cld_elements cld_elements(const struct cld_queue *q, const struct cld_operand *o, size_t n)
+struct cld_elements cld_elements_of(const struct cld_queue *q, const struct cld_operand *o,
+                                    size_t n, size_t local, size_t pieces)
 {
     bool gaps = false, cpu = cld_queue_class(q) == CLD_CLASS_CPU;
     struct cld_elements e = {o[0].t->n_rows, o[0].t->n_cols, 0, 0, ""};
@@ -108,7 +123,13 @@ struct cld_elements cld_elements(const struct cld_queue *q, const struct cld_ope
         e.n_rows = 1;
         e.extra = cpu ? "" : "-DGAPLESS=1";
     }
-    e.n_pieces = cld_mul(e.n_rows, cld_div_up(e.n_cols, cpu ? chunk_cpu : chunk_gpu));
-    e.local = cld_row_local(q, chunk_gpu, 256);
+    size_t n_pieces = cld_mul(e.n_rows, cld_div_up(e.n_cols, cpu ? chunk_cpu : chunk_gpu));
+    e.n_groups = cpu ? n_pieces : cld_div_up(n_pieces, pieces);
+    e.local = cld_row_local(q, chunk_gpu, local);
     return e;
+}
+
+struct cld_elements cld_elements(const struct cld_queue *q, const struct cld_operand *o, size_t n)
+{
+    return cld_elements_of(q, o, n, 256, 1);
 }

@@ -7,6 +7,7 @@
 
 #include "queue.h"
 #include "tensor.h"
+#include "tuning.h"
 
 /* How a kernel reads an operand, which decides what alignment it needs for 16-byte accesses:
  * vectors along rows (begin and row stride), vectors along one row or a gapless whole (begin), or
@@ -31,6 +32,12 @@ enum cld_status cld_operands_check(const char *op, const struct cld_operand *o, 
  * `most`. */
 size_t cld_row_local(const struct cld_queue *q, size_t n_cols, size_t most);
 
+/* For families of tuned kernels (tuning.h): why the device cannot have groups of so many
+ * work-items, NULL if it can; whether this queue's groups have more than one work-item at all. */
+const char *cld_group_objection(const struct cld_device_info *d, size_t local, char *to,
+                                size_t n_bytes);
+bool cld_has_groups(const struct cld_queue *q);
+
 /* Build options: storages of the operands, LOCAL, ALIGNED where all of them allow accesses of
  * 16 bytes, and WHOLE where no row has a tail. They depend on widths, strides and begins, not on
  * the number of rows, so that a shorter batch asks for no new variant. `extra` is appended ("" for
@@ -44,11 +51,14 @@ void cld_held_options(const struct cld_queue *q, size_t n_cols, size_t local, ch
                       size_t n_bytes);
 
 /* Matrices of one shape as element-wise kernels see them: one long row where none has gaps between
- * its rows. */
+ * its rows. Groups of the GPU family have `local` work-items at most and take `pieces` pieces of
+ * work each; cld_elements gives those of operations that nobody tunes. */
 struct cld_elements {
-    size_t n_rows, n_cols, n_pieces, local;
+    size_t n_rows, n_cols, n_groups, local;
     const char *extra; /* build option that says so to the GPU family */
 };
+struct cld_elements cld_elements_of(const struct cld_queue *q, const struct cld_operand *o,
+                                    size_t n, size_t local, size_t pieces);
 struct cld_elements cld_elements(const struct cld_queue *q, const struct cld_operand *o, size_t n);
 
 /* Kernel arguments of a tensor that the kernel takes as (pointer, begin, row stride) or, for

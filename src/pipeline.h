@@ -26,7 +26,7 @@
 
 /* What is known of a worker that is warmed up, and at its end. Texts are the record's. */
 struct cld_worker_facts {
-    char name[32], attention[96], gemm[96], program[64], tuning[512];
+    char name[32], attention[96], gemm[96], program[64], tuning[cld_tuning_text_bytes];
     struct cld_device_info device;
     enum cld_dtype storage;
     size_t planned_bytes, pinned_bytes, held_bytes, peak_bytes, budget_bytes;

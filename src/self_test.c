@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cache.h"
 #include "check_attention.h"
@@ -18,6 +19,7 @@ enum cld_status cld_self_test(const char *what, const struct cld_config *cfg,
     struct cld_check_options o = *options;
     size_t n_passed = 0, n_failed = 0;
     o.seed = 1;
+    o.no_turned = true;
     o.family = device->class == CLD_CLASS_CPU ? CLD_FAMILY_CPU : CLD_FAMILY_GPU;
     o.skip[cfg->runtime.precision == CLD_F32 ? CLD_BF16 : CLD_F32] = true;
     enum cld_status s = cld_check_device(device, &o, &n_passed, &n_failed, err);
@@ -30,31 +32,33 @@ enum cld_status cld_self_test(const char *what, const struct cld_config *cfg,
     return CLD_OK;
 }
 
-const struct cld_check_op *cld_tuned_check(enum cld_tuned family, bool whole)
+void cld_tuned_check(enum cld_tuned family, bool whole, struct cld_check_op out[2])
 {
-    static const unsigned product = 1u << CLD_BOUND_F32_LONG | 1u << CLD_BOUND_BF16;
-    static const unsigned rounded = 1u << CLD_BOUND_F32_TENSOR | 1u << CLD_BOUND_BF16;
-    static const unsigned norm = 1u << CLD_BOUND_F32 | 1u << CLD_BOUND_BF16 |
-                                 1u << CLD_BOUND_F32_GRAD | 1u << CLD_BOUND_BF16_GRAD;
-    static const unsigned softmax = 1u << CLD_BOUND_EXACT | 1u << CLD_BOUND_F32 |
-                                    1u << CLD_BOUND_F32_SOFTMAX | 1u << CLD_BOUND_F32_LONG |
-                                    1u << CLD_BOUND_BF16 | 1u << CLD_BOUND_BF16_SOFTMAX_GRAD;
-    static const unsigned steep = softmax | 1u << CLD_BOUND_F32_STEEP |
-                                  1u << CLD_BOUND_F32_STEEP_GRAD | 1u << CLD_BOUND_BF16_STEEP_GRAD;
-    static const struct cld_check_op checks[CLD_N_TUNED][2][2] = {
-        [CLD_TUNED_GEMM_CPU] = {{{"gemm", cld_check_gemm_quick, product, false, 0}, {0}},
-                                {{"gemm", cld_check_gemm_portable, product, false, 0}, {0}}},
-        [CLD_TUNED_GEMM_GPU] = {{{"gemm", cld_check_gemm_quick, product, false, 0}, {0}},
-                                {{"gemm", cld_check_gemm_portable, product, false, 0}, {0}}},
-        [CLD_TUNED_GEMM_SM90A] = {{{"gemm_tensor", cld_check_gemm_sm90a_quick, rounded, false, 0},
-                                   {0}},
-                                  {{"gemm_tensor", cld_check_gemm_sm90a, rounded, false, 0}, {0}}},
-        [CLD_TUNED_RMSNORM] = {{{"rmsnorm", cld_check_rmsnorm_plain, norm, true, 0}, {0}},
-                               {{"rmsnorm", cld_check_rmsnorm_plain, norm, true, 0}, {0}}},
-        [CLD_TUNED_ATTENTION_CPU] = {
-            {{"attention", cld_check_attention_quick, softmax, false, 0}, {0}},
-            {{"attention", cld_check_attention, steep, false, 0}, {0}}}};
-    return checks[family][whole];
+    /* The operation of the table of all checks, and what is run in place of its own. */
+    static const struct {
+        const char *op;
+        enum cld_status (*quick)(struct cld_check *c, struct cld_error *err);
+        enum cld_status (*whole)(struct cld_check *c, struct cld_error *err);
+    } checks[CLD_N_TUNED] = {
+        [CLD_TUNED_GEMM_CPU] = {"gemm", cld_check_gemm_quick, NULL},
+        [CLD_TUNED_GEMM_GPU] = {"gemm", cld_check_gemm_quick, NULL},
+        [CLD_TUNED_GEMM_SM90A] = {"gemm_tensor", cld_check_gemm_sm90a_quick, cld_check_gemm_sm90a},
+        [CLD_TUNED_RMSNORM] = {"rmsnorm", NULL, NULL},
+        [CLD_TUNED_QKNORM_ROPE] = {"qknorm_rope", cld_check_qknorm_rope_quick, NULL},
+        [CLD_TUNED_SWIGLU] = {"swiglu", NULL, NULL},
+        [CLD_TUNED_CROSS_ENTROPY] = {"cross_entropy", NULL, NULL},
+        [CLD_TUNED_SUM_SQUARES] = {"sum_squares", NULL, NULL},
+        [CLD_TUNED_ADAMW] = {"adamw", NULL, NULL},
+        [CLD_TUNED_ATTENTION_CPU] = {"attention", cld_check_attention_quick, NULL}};
+    const struct cld_check_op *op = cld_check_ops;
+    while (strcmp(op->name, checks[family].op))
+        op++;
+    out[0] = *op;
+    out[1] = (struct cld_check_op){.name = NULL};
+    if (whole && checks[family].whole)
+        out[0].run = checks[family].whole;
+    if (!whole && checks[family].quick)
+        out[0].run = checks[family].quick;
 }
 
 enum cld_status cld_tuning_of(const struct cld_config *cfg, const struct cld_device_info *device,
@@ -75,7 +79,7 @@ enum cld_status cld_tuning_check(const struct cld_queue *q, const struct cld_con
     const struct cld_tuning *t = cld_queue_tuning(q);
     const struct cld_device_info *device = cld_queue_device(q);
     struct cld_overrides overrides;
-    char text[512];
+    char text[cld_tuning_text_bytes];
     cld_overrides_of(cfg, &overrides);
     cld_tuning_text(q, text, sizeof text);
     cld_info("%s: tuned parameters: %s", cld_queue_name(q), text);
@@ -83,13 +87,13 @@ enum cld_status cld_tuning_check(const struct cld_queue *q, const struct cld_con
         cld_warn("%s: %s", cld_queue_name(q), t->note);
     for (int f = 0; f < CLD_N_TUNED && !s; f++) {
         const struct cld_tuned_family *family = cld_tuned_family((enum cld_tuned)f);
-        const struct cld_check_options options = {.ops = cld_tuned_check((enum cld_tuned)f, false),
-                                                  .programs =
-                                                      cld_overrides_programs(cfg, &overrides),
-                                                  .tuning = t};
+        struct cld_check_op ops[2];
+        const struct cld_check_options options = {
+            .ops = ops, .programs = cld_overrides_programs(cfg, &overrides), .tuning = t};
         char what[96];
         if (!family->works(q) || !cld_tuning_changes(t, (enum cld_tuned)f, device))
             continue;
+        cld_tuned_check((enum cld_tuned)f, false, ops);
         snprintf(what, sizeof what, "%s with tuned parameters", family->name);
         s = cld_self_test(what, cfg, device, &options,
                           "runtime.tuning = off; then 'cldraft bench --tune' once more", err);

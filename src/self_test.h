@@ -26,6 +26,6 @@ enum cld_status cld_tuning_check(const struct cld_queue *q, const struct cld_con
 
 /* The check of a family: quick, on a few awkward shapes; or whole, all that check-kernels has for
  * its operation. A table of one row, as cld_check_options takes it. */
-const struct cld_check_op *cld_tuned_check(enum cld_tuned family, bool whole);
+void cld_tuned_check(enum cld_tuned family, bool whole, struct cld_check_op out[2]);
 
 #endif

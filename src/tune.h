@@ -52,17 +52,18 @@ enum cld_status cld_tune_class(struct cld_queue *q, const struct cld_tune_subjec
 /* --- all families of a configuration (bench_tune.c) ------------------------------------------- */
 
 struct cld_tune_options {
-    const char *device; /* as --device; NULL: the configuration's */
-    const char *out;    /* the table's path; NULL: that of the device in runtime.cache_dir */
-    double limit_s;     /* 0: none */
-    bool verbose;       /* a line for each candidate */
-    FILE *to;           /* the result, as a table */
+    const char *device;     /* as --device; NULL: the configuration's */
+    const char *out;        /* the table's path; NULL: that of the device in runtime.cache_dir */
+    double limit_s;         /* 0: none */
+    bool skip[CLD_N_TUNED]; /* families that keep what they have */
+    bool verbose;           /* a line for each candidate */
+    FILE *to;               /* the result, as a table */
 };
 
-/* Norms, products and the drafter's attention that the configuration's plan has; without a target
- * the products of bench.shapes. Writes the table of what was tuned, also after a signal (then
- * CLD_E_INTERRUPTED) or a failure. CLD_E_USAGE if there is nowhere to write, or nothing was
- * tuned. */
+/* All that the configuration's plan has of what families of tuned kernels do (bench_subject.h);
+ * without a target the products of bench.shapes. Writes the table of what was tuned, also after a
+ * signal (then CLD_E_INTERRUPTED) or a failure. CLD_E_USAGE if there is nowhere to write, or
+ * nothing was tuned. */
 enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune_options *o,
                              struct cld_error *err);
 

@@ -15,6 +15,11 @@ static const struct cld_tuned_family *const families[CLD_N_TUNED] = {
     [CLD_TUNED_GEMM_GPU] = &cld_tuned_gemm_gpu,
     [CLD_TUNED_GEMM_SM90A] = &cld_tuned_gemm_sm90a,
     [CLD_TUNED_RMSNORM] = &cld_tuned_rmsnorm,
+    [CLD_TUNED_QKNORM_ROPE] = &cld_tuned_qknorm_rope,
+    [CLD_TUNED_SWIGLU] = &cld_tuned_swiglu,
+    [CLD_TUNED_CROSS_ENTROPY] = &cld_tuned_cross_entropy,
+    [CLD_TUNED_SUM_SQUARES] = &cld_tuned_sum_squares,
+    [CLD_TUNED_ADAMW] = &cld_tuned_adamw,
     [CLD_TUNED_ATTENTION_CPU] = &cld_tuned_attention_cpu};
 
 const struct cld_tuned_family *cld_tuned_family(enum cld_tuned f)

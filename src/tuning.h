@@ -25,6 +25,11 @@ enum cld_tuned {
     CLD_TUNED_GEMM_GPU,
     CLD_TUNED_GEMM_SM90A,
     CLD_TUNED_RMSNORM,
+    CLD_TUNED_QKNORM_ROPE,
+    CLD_TUNED_SWIGLU,
+    CLD_TUNED_CROSS_ENTROPY,
+    CLD_TUNED_SUM_SQUARES,
+    CLD_TUNED_ADAMW,
     CLD_TUNED_ATTENTION_CPU,
     CLD_N_TUNED
 };
@@ -113,6 +118,7 @@ bool cld_tuning_changes(const struct cld_tuning *t, enum cld_tuned f,
 
 /* "gemm_cpu: default", "gemm_cpu: few_rows default, other cache depth=384; ...": of each family
  * that works on the queue. */
+enum { cld_tuning_text_bytes = 1536 };
 void cld_tuning_text(const struct cld_queue *q, char *to, size_t n_bytes);
 
 /* --- tables on disk (tuning_file.c) ----------------------------------------------------------- */

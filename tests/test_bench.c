@@ -134,8 +134,8 @@ static void measures_operations(void **state)
         "loss|with gradient", "elementwise|copy", "elementwise|rmsnorm forward",
         "elementwise|rmsnorm backward", "elementwise|qknorm_rope forward",
         "elementwise|qknorm_rope backward", "elementwise|swiglu forward",
-        "elementwise|swiglu backward", "elementwise|gather", "elementwise|cross-entropy",
-        "elementwise|gradient norm", "elementwise|adamw",
+        "elementwise|swiglu backward", "elementwise|gather", "elementwise|cross-entropy alone",
+        "elementwise|cross-entropy", "elementwise|gradient norm", "elementwise|adamw",
         "target|all layers", "target|to the last tap"};
     json_t *records =
         run_json("what = gemm,attention,loss,elementwise,target\nstorage = fp32\n"), *r, *window;

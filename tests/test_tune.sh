@@ -25,6 +25,12 @@ expect 'nowhere to write' 2 'no directory for the table' bench "${small[@]}" --t
 expect 'options of records' 2 'does not go with --plot' bench "${small[@]}" --tune \
     --plot "$scratch/x.svg"
 expect 'a time without a tuner' 2 'seconds without --tune' bench "${small[@]}" --seconds 3
+expect 'families without a tuner' 2 'only without --tune' bench "${small[@]}" --only adamw
+expect 'no such family' 2 'there is no such family' bench "${small[@]}" --tune --only gemm
+expect 'some families' 0 '^\| sum_squares \| all ' bench "${small[@]}" --tune --only sum_squares \
+    --only adamw --seconds 5 --out "$scratch/some.json"
+check 'and no other, nor what this device has not' test "$(grep -c '"family"' "$scratch/some.json")" -eq 1
+expect 'none that this device has' 2 'nothing was tuned' bench "${small[@]}" --tune --only adamw
 expect 'a sweep' 2 'does not go with a \[sweep\]' bench configs/sweep-gemm.ini --tune
 echo 'a thesis' >"$scratch/thesis.txt"
 expect 'what would be lost' 3 'would be replaced' bench "${small[@]}" --tune --seconds 1 \
@@ -40,7 +46,7 @@ check 'leaves no table' test ! -e "$scratch/large.json"
 # A class without the time for a candidate has no row.
 "$cldraft" bench "${small[@]}" --tune --seconds 1 --out "$scratch/short.json" </dev/null \
     >"$scratch/short.out" 2>"$scratch/short.err" || true
-n_tried=$(grep -E '^\| (gemm|rms)' "$scratch/short.out" | grep -cvF '| 0 (' || true)
+n_tried=$(grep -E '^\| [a-z]' "$scratch/short.out" | grep -v '^| family' | grep -cvF '| 0 (' || true)
 n_rows=$(cat "$scratch/short.json" 2>/dev/null | grep -c '"family"' || true)
 check 'only what was tried is written' test "$n_tried" -eq "$n_rows"
 
@@ -77,6 +83,22 @@ expect 'other rows go on with it, and say so' 0 "tuned parameters were 'gemm_cpu
 sed 's/"together": 1/"together": 3/' "$scratch/other.json" >"$scratch/bad.json"
 expect 'a bad row is refused' 3 'together cannot be 3' "${run[@]}" \
     --set "runtime.tuning=$scratch/bad.json"
+
+# --- classes that ask for other variants ---
+
+# Evaluation wants no gradient of the loss: its row is another one than that of training.
+gpu=("${small[@]}" --set runtime.kernels=gpu)
+expect 'a table for groups' 0 '^\| cross_entropy \| gradient ' bench "${gpu[@]}" --tune --seconds 6 \
+    --only cross_entropy --out "$scratch/loss.json"
+check 'has both' test "$(grep -c '"items"' "$scratch/loss.json")" -eq 2
+awk '/"items"/ { sub(/[0-9]+/, n++ ? 512 : 64) } 1' "$scratch/loss.json" >"$scratch/groups.json"
+expect 'both are tested' 0 'cross_entropy with tuned parameters passed the [0-9]+ checks' train \
+    "${gpu[@]}" --set train.steps=1 --set train.evaluate_every=1 --set "run.dir=$scratch/groups" \
+    --set "runtime.tuning=$scratch/groups.json"
+check 'and built before the first step' grep -qE 'all [0-9]+ programs built and all buffers created before' \
+    "$scratch/stderr"
+check 'each is said' grep -q 'cross_entropy: alone file items=64, gradient file items=512' \
+    "$scratch/groups/devices.json"
 
 # --- the matrix ---
 

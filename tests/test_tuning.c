@@ -72,8 +72,11 @@ static void test_defaults(void **state)
             if (cld_tuned_row_objection(family, &cpu, &t.rows[f][c], why, sizeof why))
                 fail_msg("%s: %s", family->name, why);
         OK(cld_tuned_sources(family, hash, &err));
-        assert_non_null(cld_tuned_check((enum cld_tuned)f, false)->run);
-        assert_non_null(cld_tuned_check((enum cld_tuned)f, true)->run);
+        for (int whole = 0; whole < 2; whole++) {
+            struct cld_check_op ops[2];
+            cld_tuned_check((enum cld_tuned)f, whole, ops);
+            assert_true(ops[0].run && ops[0].bounds && !ops[1].name);
+        }
     }
     assert_int_equal(cld_tuned_named("gemm"), CLD_N_TUNED);
 }
@@ -452,7 +455,8 @@ static bool is_right(enum cld_tuned id, enum cld_device_class class,
     struct cld_tuning t;
     char why[160];
     size_t n_passed = 0, n_failed = 0;
-    const struct cld_check_options options = {.ops = cld_tuned_check(id, false),
+    struct cld_check_op ops[2];
+    const struct cld_check_options options = {.ops = ops,
                                               .seed = 1,
                                               .family = class == CLD_CLASS_CPU ? CLD_FAMILY_CPU
                                                                                : CLD_FAMILY_GPU,
@@ -461,6 +465,7 @@ static bool is_right(enum cld_tuned id, enum cld_device_class class,
     d.class = class;
     if (cld_tuned_row_objection(f, &d, row, why, sizeof why))
         return false;
+    cld_tuned_check(id, false, ops);
     cld_tuning_defaults(&d, &t);
     for (size_t c = 0; c < cld_tuned_n_classes(f); c++)
         t.rows[id][c] = *row;
