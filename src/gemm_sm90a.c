@@ -57,7 +57,8 @@ static size_t common_divisor(size_t a, size_t b)
 
 /* Rows of A that are turned at once: all, or where their copy would be large so many that their
  * tiles are full rounds of the work-groups (with the default's columns: plans do not depend on tuned
- * ones here). Rows of C depend on their own of A alone. */
+ * ones here), for which it may be twice as large unless the caller said how large. Rows of C depend
+ * on their own of A alone. */
 static size_t rows_at_once(const struct cld_queue *q, const struct cld_gemm *g)
 {
     struct cld_gemm_size size = cld_gemm_size(g);
@@ -67,6 +68,8 @@ static size_t rows_at_once(const struct cld_queue *q, const struct cld_gemm *g)
         return size.m;
     size_t across = cld_div_up(size.n, choose_columns(size.n));
     size_t round = tile_rows * (n_resident(q) / common_divisor(n_resident(q), across));
+    if (!g->most_copied_bytes && most < round && 2 * most >= round)
+        return cld_min(round, size.m);
     size_t grain = most >= round ? round : tile_rows;
     return cld_max(most / grain, 1) * grain;
 }
