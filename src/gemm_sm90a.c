@@ -56,9 +56,9 @@ static size_t common_divisor(size_t a, size_t b)
 }
 
 /* Rows of A that are turned at once: all, or where their copy would be large so many that their
- * tiles are full rounds of the work-groups (with the default's columns: plans do not depend on tuned
- * ones here), for which it may be twice as large unless the caller said how large. Rows of C depend
- * on their own of A alone. */
+ * tiles are full rounds of the work-groups (with the default's columns: plans do not depend on
+ * tuned ones here), for which it may be twice as large unless the caller said how large. Rows of C
+ * depend on their own of A alone. */
 static size_t rows_at_once(const struct cld_queue *q, const struct cld_gemm *g)
 {
     struct cld_gemm_size size = cld_gemm_size(g);
@@ -190,11 +190,20 @@ const struct cld_tuned_family cld_tuned_gemm_sm90a = {
     .what = "matrix products on NVIDIA's tensor cores by wgmma",
     .files = {"gemm_sm90a.cl"},
     .classes = CLD_GEMM_CLASSES,
-    .params = {[p_columns] = {"columns", "columns", {0, 128, 192}, 3,
+    .params = {[p_columns] = {"columns",
+                              "columns",
+                              {0, 128, 192},
+                              3,
                               "of a tile; 0: those that waste less of n"},
-               [p_spare] = {"spare", "slices", {1, 2, 3}, 3,
+               [p_spare] = {"spare",
+                            "slices",
+                            {1, 2, 3},
+                            3,
                             "that would fit into local memory and are left out of the ring"},
-               [p_band] = {"band", "tiles", {4, 8, 16, 32, 64}, 5,
+               [p_band] = {"band",
+                           "tiles",
+                           {4, 8, 16, 32, 64},
+                           5,
                            "rows of tiles that are walked together"}},
     .n_params = 3,
     .defaults = defaults,
