@@ -31,7 +31,7 @@ completes() {
     check "bash: $1" test "$got" = "GOT$2"
 }
 
-if command -v script >/dev/null; then
+if script -qec true /dev/null >/dev/null 2>&1; then
     completes 'trai\t' '<train>'
     completes 'check-k\t' '<check-kernels>'
     completes 'train --print\t' '<train><--print-config>'
@@ -48,7 +48,7 @@ if command -v script >/dev/null; then
     completes 'help exit\t' '<help><exit-codes>'
     completes 'completion f\t' '<completion><fish>'
 else
-    echo 'skip  completion in bash: there is no script(1) to give it a terminal'
+    echo 'skip  completion in bash: script(1) is not there, or has no terminal to give'
 fi
 missing=$(for command in $("$cldraft" help commands | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p'); do
     "$cldraft" "$command" --help | grep -oE '^ +(-., )?--[a-z-]+' | grep -oE -- '--[a-z-]+' |
