@@ -125,7 +125,7 @@ enum cld_status cld_bench_open_queue(const struct cld_bench *b, bool profile,
     enum cld_status s = cld_tuning_of(b->cfg, b->device, &tuning, err);
     if (s || (s = cld_queue_open(b->device, &options, out, err)))
         return s;
-    if ((s = cld_tuning_check(*out, b->cfg, err))) {
+    if ((s = cld_tuning_check(*out, b->cfg, b->device, NULL, err))) {
         cld_queue_close(*out);
         *out = NULL;
     }

@@ -96,9 +96,18 @@ static bool is_wanted(const struct run *t, enum cld_tuned family, size_t class)
 static enum cld_status tune_all(struct run *t, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    size_t n_left = 0;
+    size_t n_left = 0, n_skipped = 0;
     for (size_t i = 0; i < CLD_N_TUNED * cld_tuned_classes; i++)
         n_left += is_wanted(t, (enum cld_tuned)(i / cld_tuned_classes), i % cld_tuned_classes);
+    for (int f = 0; f < CLD_N_TUNED; f++)
+        n_skipped += t->o->skip[f];
+    for (int f = 0; n_skipped && f < CLD_N_TUNED; f++)
+        if (!t->o->skip[f] && !cld_tuned_family((enum cld_tuned)f)->works(t->q))
+            cld_warn("%s is left out: %s does not run it",
+                     cld_tuned_family((enum cld_tuned)f)->name, t->shapes.bench.device->name);
+    if (!n_left)
+        return cld_fail(err, CLD_E_USAGE, "leave --only out, or name others",
+                        "none of the families asked for has a kernel here to tune");
     fprintf(t->o->to,
             "| family | class | shapes | default ms | best ms | gain | noise | parameters | "
             "candidates (filtered, wrong, not faster) |\n|---|---|---|---|---|---|---|---|---|\n");
@@ -126,11 +135,13 @@ static enum cld_status table_path(const struct run *t, char **out, struct cld_er
     char *dir = NULL;
     struct cld_cache *cache = NULL;
     if (t->o->out) {
-        if (!(s = cld_tuning_writable(t->o->out, t->shapes.bench.device, err)))
+        if (!(s = cld_tuning_writable(t->o->out, false, t->shapes.bench.device, err)))
             *out = cld_format("%s", t->o->out);
     } else if (!(s = cld_cache_dir(t->shapes.bench.cfg->runtime.cache_dir, &dir, err)) && dir &&
                (cache = cld_cache_open(dir, CLD_CACHE_CAP_BYTES))) {
         *out = cld_tuning_path(dir, t->shapes.bench.device);
+        if (*out)
+            s = cld_tuning_writable(*out, true, t->shapes.bench.device, err);
     } else if (!s) {
         s = cld_fail(err, CLD_E_USAGE, "add --out FILE, or set runtime.cache_dir",
                      "there is no directory for the table of tuned kernels");

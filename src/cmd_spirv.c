@@ -10,6 +10,7 @@
 #include "feed.h"
 #include "log.h"
 #include "module_build.h"
+#include "self_test.h"
 
 /* The variants of every worker of a training run, each with the kernels of one family. A worker is
  * planned, created and warmed up as in a run, but computes nothing. */
@@ -25,7 +26,8 @@ static enum cld_status list_run(const struct cld_config *cfg, const struct cld_s
         device.class = class;
         options.list = list;
         if (!(s = cld_worker_plan(&w, cfg, setup, &device, &options, err)) &&
-            !(s = cld_worker_check(&w, err)) && !(s = cld_worker_create(&w, err)))
+            !(s = cld_worker_check(&w, err)) && !(s = cld_worker_create(&w, err)) &&
+            !(s = cld_tuning_check(w.q, cfg, &device, list, err)))
             s = cld_worker_warm_up(&w, err);
         cld_worker_close(&w);
     }

@@ -152,6 +152,8 @@ static void print_worker(const struct cld_worker *w, FILE *to)
     cld_tuning_text(w->q, tuned, sizeof tuned);
     fprintf(to, "\n  products: %s\n  tuned parameters: %s\n",
             cld_gemm_backend_name(w->q, w->no_drafter ? w->target.gemm : w->drafter.gemm), tuned);
+    if (cld_queue_tuning(w->q)->note[0])
+        cld_warn("%s: %s", cld_queue_name(w->q), cld_queue_tuning(w->q)->note);
 }
 
 /* What a dense attention asks for, said in front of a refusal: it is seldom what was meant. */

@@ -68,7 +68,8 @@ static enum cld_status open_target(struct generator *g, const struct cld_device_
     if (!(g->plan = cld_plan_new()))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
     if ((s = cld_tuning_of(cfg, device, &tuning, err)) ||
-        (s = cld_queue_open(device, &queue, &g->q, err)) || (s = cld_tuning_check(g->q, cfg, err)) ||
+        (s = cld_queue_open(device, &queue, &g->q, err)) ||
+        (s = cld_tuning_check(g->q, cfg, device, NULL, err)) ||
         (s = cld_target_describe(&g->target, model, &options, g->q, g->plan, err)))
         return s;
     cld_picker_describe(&g->picker, &g->target, g->n_texts, g->plan);

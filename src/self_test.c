@@ -25,6 +25,8 @@ enum cld_status cld_self_test(const char *what, const struct cld_config *cfg,
     enum cld_status s = cld_check_device(device, &o, &n_passed, &n_failed, err);
     if (s)
         return cld_fail_prefix(err, "%s", what);
+    if (o.list)
+        return CLD_OK;
     if (n_failed)
         return cld_fail(err, CLD_E_CHECK, hint, "%s fails %zu of %zu checks of the operation", what,
                         n_failed, n_passed + n_failed);
@@ -73,23 +75,27 @@ enum cld_status cld_tuning_of(const struct cld_config *cfg, const struct cld_dev
 }
 
 enum cld_status cld_tuning_check(const struct cld_queue *q, const struct cld_config *cfg,
+                                 const struct cld_device_info *device, struct cld_variants *list,
                                  struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     const struct cld_tuning *t = cld_queue_tuning(q);
-    const struct cld_device_info *device = cld_queue_device(q);
     struct cld_overrides overrides;
     char text[cld_tuning_text_bytes];
     cld_overrides_of(cfg, &overrides);
     cld_tuning_text(q, text, sizeof text);
-    cld_info("%s: tuned parameters: %s", cld_queue_name(q), text);
-    if (t->note[0])
+    if (!list)
+        cld_info("%s: tuned parameters: %s", cld_queue_name(q), text);
+    if (!list && t->note[0])
         cld_warn("%s: %s", cld_queue_name(q), t->note);
     for (int f = 0; f < CLD_N_TUNED && !s; f++) {
         const struct cld_tuned_family *family = cld_tuned_family((enum cld_tuned)f);
         struct cld_check_op ops[2];
         const struct cld_check_options options = {
-            .ops = ops, .programs = cld_overrides_programs(cfg, &overrides), .tuning = t};
+            .ops = ops,
+            .programs = cld_overrides_programs(cfg, &overrides),
+            .tuning = t,
+            .list = list};
         char what[96];
         if (!family->works(q) || !cld_tuning_changes(t, (enum cld_tuned)f, device))
             continue;

@@ -20,8 +20,10 @@ enum cld_status cld_tuning_of(const struct cld_config *cfg, const struct cld_dev
                               struct cld_tuning *out, struct cld_error *err);
 
 /* Says in the log which rows the queue's kernels have, and tests each family that has one which is
- * not the default. CLD_E_CHECK. */
+ * not the default. `device` is what the queue was opened with: of a part, the whole. CLD_E_CHECK.
+ * With `list` nothing is said or tested, and what the tests need is noted there. */
 enum cld_status cld_tuning_check(const struct cld_queue *q, const struct cld_config *cfg,
+                                 const struct cld_device_info *device, struct cld_variants *list,
                                  struct cld_error *err);
 
 /* The check of a family: quick, on a few awkward shapes; or whole, all that check-kernels has for

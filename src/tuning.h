@@ -139,8 +139,9 @@ char *cld_tuning_path(const char *cache_dir, const struct cld_device_info *d);
 
 /* Whether a table of this device may be written to `path`, before there is anything to write: what
  * is there is empty or such a table (CLD_E_INPUT if not), and a file can be made beside it
- * (CLD_E_USAGE without a name, CLD_E_IO). */
-enum cld_status cld_tuning_writable(const char *path, const struct cld_device_info *d,
+ * (CLD_E_USAGE without a name, CLD_E_IO). `automatic`: of cld_tuning_path, where what others may
+ * have written is refused too. Warns of rows that will not be kept. */
+enum cld_status cld_tuning_writable(const char *path, bool automatic, const struct cld_device_info *d,
                                     struct cld_error *err);
 
 /* Writes the records into the table of this device at `path`, written aside and renamed. Rows that

@@ -21,6 +21,7 @@
 #include "file.h"
 #include "json_fields.h"
 #include "json_read.h"
+#include "log.h"
 
 enum { format = 1, most_bytes = 1 << 20 };
 
@@ -235,7 +236,9 @@ static enum cld_status load_shipped(const struct cld_device_info *d, struct cld_
 char *cld_tuning_path(const char *cache_dir, const struct cld_device_info *d)
 {
     char key[CLD_SHA256_HEX_BYTES];
-    const char *texts[] = {"tuning",   d->name,     d->vendor,          d->driver,
+    /* The GPU family's kernels on a CPU have rows of their own. */
+    const char *what = d->host_memory && d->class == CLD_CLASS_GPU ? "tuning, gpu" : "tuning";
+    const char *texts[] = {what,       d->name,     d->vendor,          d->driver,
                            d->version, d->platform, d->platform_version};
     cld_cache_key(texts, sizeof texts / sizeof *texts, key);
     return cld_format("%s/tuning-%.16s.json", cache_dir, key);
@@ -397,8 +400,8 @@ done:
     free(text);
 }
 
-enum cld_status cld_tuning_writable(const char *path, const struct cld_device_info *d,
-                                    struct cld_error *err)
+enum cld_status cld_tuning_writable(const char *path, bool automatic,
+                                    const struct cld_device_info *d, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_file_writer *w = NULL;
@@ -406,8 +409,13 @@ enum cld_status cld_tuning_writable(const char *path, const struct cld_device_in
     char *text = NULL;
     size_t n_bytes = 0;
     bool is_of_device = false;
+    struct stat st;
+    const char *why = automatic && !lstat(path, &st) ? distrust(path) : NULL;
     if (!*path)
         return cld_fail(err, CLD_E_USAGE, "name a file", "the table's file has no name");
+    if (why)
+        return cld_fail(err, CLD_E_INPUT, "look at it, and remove it; or add --out FILE",
+                        "%s would be added to, and %s", path, why);
     if ((s = cld_file_begin(path, &w, err)))
         return s;
     cld_file_abort(w);
@@ -417,10 +425,16 @@ enum cld_status cld_tuning_writable(const char *path, const struct cld_device_in
     if ((s = cld_file_read(path, most_bytes, &text, &n_bytes, err)) || !n_bytes)
         goto done;
     s = cld_tuning_parse(text, n_bytes, path, d, CLD_TUNING_FILE, true, &read, &is_of_device, err);
-    if (s || !is_of_device)
-        s = cld_fail(err, CLD_E_INPUT, "name another file, or remove this one",
-                     "%s would be replaced, and is not a good table of tuned kernels for %s", path,
-                     d->name);
+    if (!s && !is_of_device)
+        s = cld_fail(err, CLD_E_INPUT, "", "it is for another device");
+    if (s) {
+        struct cld_error cause = *err;
+        s = cld_fail(err, CLD_E_INPUT, "name another file by --out, or remove this one",
+                     "%s would be replaced, and is not a good table of tuned kernels for %s: %s",
+                     path, d->name, cause.what);
+    } else if (read.note[0]) {
+        cld_warn("%s; it is not kept", read.note);
+    }
 done:
     free(text);
     return s;

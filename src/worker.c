@@ -181,7 +181,7 @@ enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err)
     enum cld_status s = CLD_OK;
     if (!cld_queue_lists(w->q) &&
         ((s = cld_overrides_check(&w->overrides, w->cfg, &w->device, err)) ||
-         (s = cld_tuning_check(w->q, w->cfg, err))))
+         (s = cld_tuning_check(w->q, w->cfg, &w->device, NULL, err))))
         return s;
     if ((s = cld_plan_create(w->plan, w->q, err)) ||
         (!w->no_drafter && (s = cld_drafter_prepare(&w->drafter, err))))

@@ -219,7 +219,7 @@ static void test_other_driver_is_left(void **state)
     char *path = cld_format("%s/table.json", dir);
     snprintf(updated.driver, sizeof updated.driver, "another");
     OK(cld_tuning_save(path, &cpu, &old, 1, &err));
-    OK(cld_tuning_writable(path, &updated, &err));
+    OK(cld_tuning_writable(path, false, &updated, &err));
     OK(cld_tuning_save(path, &updated, &new, 1, &err));
     OK(cld_tuning_load(path, NULL, &updated, &t, &err));
     assert_int_equal(t.origin[CLD_TUNED_GEMM_CPU][FEW_ROWS], CLD_TUNING_FILE);
@@ -234,22 +234,22 @@ static void test_writable(void **state)
     struct cld_device_info other = cpu;
     char *path = cld_format("%s/table.json", dir), *below = cld_format("%s/none/t.json", dir);
     const struct cld_tuned_record r = record_of(OTHER, DEPTH, 384);
-    OK(cld_tuning_writable(path, &cpu, &err));
+    OK(cld_tuning_writable(path, false, &cpu, &err));
     assert_false(cld_file_exists(path)); /* looking leaves nothing */
     OK(cld_file_write(path, "", 0, &err));
-    OK(cld_tuning_writable(path, &cpu, &err));
+    OK(cld_tuning_writable(path, false, &cpu, &err));
     OK(cld_file_write(path, "a thesis", 8, &err));
-    FAILS(cld_tuning_writable(path, &cpu, &err), CLD_E_INPUT, "is not a good table");
+    FAILS(cld_tuning_writable(path, false, &cpu, &err), CLD_E_INPUT, "is not a good table");
     remove(path);
     OK(cld_tuning_save(path, &cpu, &r, 1, &err));
-    OK(cld_tuning_writable(path, &cpu, &err));
+    OK(cld_tuning_writable(path, false, &cpu, &err));
     snprintf(other.name, sizeof other.name, "another");
-    FAILS(cld_tuning_writable(path, &other, &err), CLD_E_INPUT,
+    FAILS(cld_tuning_writable(path, false, &other, &err), CLD_E_INPUT,
           "not a good table of tuned kernels"
           " for another");
-    FAILS(cld_tuning_writable(dir, &cpu, &err), CLD_E_IO, "no regular file");
-    FAILS(cld_tuning_writable(below, &cpu, &err), CLD_E_IO, "cannot create");
-    FAILS(cld_tuning_writable("", &cpu, &err), CLD_E_USAGE, "no name");
+    FAILS(cld_tuning_writable(dir, false, &cpu, &err), CLD_E_IO, "no regular file");
+    FAILS(cld_tuning_writable(below, false, &cpu, &err), CLD_E_IO, "cannot create");
+    FAILS(cld_tuning_writable("", false, &cpu, &err), CLD_E_USAGE, "no name");
     free(below);
     free(path);
 }
