@@ -18,6 +18,10 @@ check 'their sources' grep -qE '"sources": "[0-9a-f]{64}"' "$scratch/tuned.json"
 expect 'and it is good' 0 '' plan "${small[@]}" --set "runtime.tuning=$scratch/tuned.json"
 expect 'in the cache directory' 0 'tuning-[0-9a-f]{16}\.json: [0-9]+ rows' bench "${small[@]}" --tune \
     --seconds 15 --set "runtime.cache_dir=$scratch/cache"
+chmod o+w "$scratch"/cache/tuning-*.json
+expect 'is not added to where others may write' 3 'would be added to, and can be written by others' \
+    bench "${small[@]}" --tune --set "runtime.cache_dir=$scratch/cache"
+chmod o-w "$scratch"/cache/tuning-*.json
 expect 'where it is found' 0 'gemm_cpu: .*cache' plan "${small[@]}" \
     --set "runtime.cache_dir=$scratch/cache"
 expect 'nowhere to write' 2 'no directory for the table' bench "${small[@]}" --tune \
@@ -30,7 +34,10 @@ expect 'no such family' 2 'there is no such family' bench "${small[@]}" --tune -
 expect 'some families' 0 '^\| sum_squares \| all ' bench "${small[@]}" --tune --only sum_squares \
     --only adamw --seconds 5 --out "$scratch/some.json"
 check 'and no other, nor what this device has not' test "$(grep -c '"family"' "$scratch/some.json")" -eq 1
-expect 'none that this device has' 2 'nothing was tuned' bench "${small[@]}" --tune --only adamw
+expect 'none that this device has' 2 'none of the families asked for has a kernel here' bench \
+    "${small[@]}" --tune --only adamw
+expect 'a family that it has not is named' 0 'adamw is left out: .* does not run it' bench "${small[@]}" \
+    --tune --only sum_squares --only adamw --seconds 5 --out "$scratch/some.json"
 expect 'a sweep' 2 'does not go with a \[sweep\]' bench configs/sweep-gemm.ini --tune
 echo 'a thesis' >"$scratch/thesis.txt"
 expect 'what would be lost' 3 'would be replaced' bench "${small[@]}" --tune --seconds 1 \
@@ -80,9 +87,27 @@ check 'and in the checkpoint' grep -qE 'gemm_cpu: .*file together=1' \
 expect 'other rows go on with it, and say so' 0 "tuned parameters were 'gemm_cpu: .*together=1" \
     train "${small[@]}" --set train.steps=3 --set "run.dir=$scratch/run" \
     --set runtime.tuning=off --resume "$scratch/run"
+expect 'parts of a device take the table of the whole' 0 'with tuned parameters passed' train \
+    "${small[@]}" --set train.steps=1 --set "run.dir=$scratch/parts" --set devices.targets=cpu:0/2 \
+    --set devices.drafters=cpu:1/2 --set "runtime.tuning=$scratch/other.json"
+sed 's/"sources": "[0-9a-f]/"sources": "x/' "$scratch/other.json" >"$scratch/stale.json"
+expect 'a plan names the rows that it passes over' 0 'is ignored, it was measured with other kernel' \
+    plan "${small[@]}" --set "runtime.tuning=$scratch/stale.json"
 sed 's/"together": 1/"together": 3/' "$scratch/other.json" >"$scratch/bad.json"
 expect 'a bad row is refused' 3 'together cannot be 3' "${run[@]}" \
     --set "runtime.tuning=$scratch/bad.json"
+
+# --- from modules ---
+
+if command -v clang-15 >/dev/null && command -v llvm-spirv-15 >/dev/null; then
+    expect 'modules of tuned rows' 0 'made now' spirv "${small[@]}" --family cpu \
+        --set "runtime.tuning=$scratch/other.json" --out "$scratch/modules"
+    expect 'have what the tests of the rows need' 0 'with tuned parameters passed' train "${small[@]}" \
+        --set train.steps=1 --set "run.dir=$scratch/spirv" --set runtime.program=spirv \
+        --set "runtime.modules=$scratch/modules" --set "runtime.tuning=$scratch/other.json"
+else
+    echo 'skipped: there are no clang-15 and llvm-spirv-15'
+fi
 
 # --- classes that ask for other variants ---
 

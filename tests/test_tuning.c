@@ -306,7 +306,21 @@ static void test_distrusted(void **state)
     OK(cld_tuning_load("auto", dir, &cpu, &t, &err));
     assert_false(cld_tuning_changes(&t, CLD_TUNED_GEMM_CPU, &cpu));
     assert_non_null(strstr(t.note, "can be written by others"));
+    FAILS(cld_tuning_writable(path, true, &cpu, &err), CLD_E_INPUT, "can be written by others");
+    OK(cld_tuning_writable(path, false, &cpu, &err));
     free(path);
+}
+
+/* The GPU family's kernels on a CPU have a table of their own, whose rows the other's would refuse. */
+static void test_families_apart(void **state)
+{
+    struct cld_device_info own = cpu, other = cpu;
+    own.host_memory = other.host_memory = true;
+    other.class = CLD_CLASS_GPU;
+    char *a = cld_tuning_path(*state, &own), *b = cld_tuning_path(*state, &other);
+    assert_string_not_equal(a, b);
+    free(a);
+    free(b);
 }
 
 /* --- what rows do ----------------------------------------------------------------------------- */
@@ -653,6 +667,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_truncated, make_temp_dir, remove_temp_dir),
         cmocka_unit_test_setup_teardown(test_stale, make_temp_dir, remove_temp_dir),
         cmocka_unit_test_setup_teardown(test_distrusted, make_temp_dir, remove_temp_dir),
+        cmocka_unit_test_setup_teardown(test_families_apart, make_temp_dir, remove_temp_dir),
         cmocka_unit_test(test_row_is_built),
         cmocka_unit_test(test_classes_are_built),
         cmocka_unit_test(test_attention_row),
