@@ -134,14 +134,19 @@ static enum cld_status judge(const struct cld_args *a, const struct cld_check_ma
     bool part = only || cld_args_value(a, "mode");
     struct cld_check_golden g;
     if (!m->n_passed && !m->n_failed)
-        return only ? cld_fail(err, CLD_E_USAGE, "case names are those that are printed",
+        return only ? cld_fail(err, CLD_E_USAGE,
+                               "case names are those that are printed; --op, --family, "
+                               "--precision, --limit and --mode leave cases out, too",
                                "no case has the name '%s'", only)
-                    : cld_fail(err, CLD_E_CHECK, "", "nothing was checked: all is unsupported");
+               : m->n_unsupported
+                   ? cld_fail(err, CLD_E_CHECK, "", "nothing was checked: all is unsupported")
+                   : cld_fail(err, CLD_E_CHECK, "see --limit, --op, --family, --precision, --mode",
+                              "nothing was checked: no case is left");
     if (path && cld_args_flag(a, "update-golden"))
         return cld_check_golden_update(m, path, part, err);
     if (path) {
-        enum cld_status s = cld_check_golden_compare(
-            m, path, part || cld_args_value(a, "limit"), stderr, &g, err);
+        enum cld_status s =
+            cld_check_golden_compare(m, path, part || cld_args_value(a, "limit"), stderr, &g, err);
         if (s)
             return s;
         cld_info("%s: %zu fixes, %zu regressions, %zu differences", path, g.n_fixes,

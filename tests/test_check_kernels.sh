@@ -11,6 +11,10 @@ expect 'both families on a CPU' 0 '^pass  gpu f32   sum_squares' "${one[@]}"
 check 'the family for CPUs too' grep -q '^pass  cpu f32   sum_squares' "$scratch/stdout"
 expect 'one case of one family' 0 '^1 passed, 0 failed$' "${one[@]}" --family gpu --case "$case"
 expect 'a case that there is not' 2 "no case has the name 'x'" "${one[@]}" --family cpu --case x
+expect 'a case that a filter leaves out' 2 'leave cases out, too' "${one[@]}" --family gpu \
+    --limit 1 --case "$case"
+expect 'no case at all' 1 'nothing was checked: no case is left' check-kernels --device cpu:0/1 \
+    --op rmsnorm --precision fp32 --family gpu --limit 1
 expect 'support' 0 '^1 passed, 0 failed$' "${one[@]}" --family cpu --mode support
 expect 'gradients' 0 '^7 passed, 0 failed$' check-kernels --device cpu:0/1 --op swiglu \
     --precision fp32 --family cpu --mode grad
