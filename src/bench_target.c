@@ -109,15 +109,12 @@ enum cld_status cld_bench_target(const struct cld_bench *b, struct cld_error *er
         size_t n_taps;
     } passes[] = {{"all layers", last, 1}, {"to the last tap", b->setup->taps, b->setup->n_taps}};
     enum cld_status s = CLD_OK;
-    for (size_t i = 0; i < 4 && !s; i++) {
-        struct cld_queue *q = NULL; /* a new one each time: the last's weights are gone with it */
-        bool profile = i >= 2;
-        if (profile && !b->kernel_times)
-            break;
-        if (!(s = cld_bench_open_queue(b, profile, &q, err)))
-            s = measure(b, q, profile, passes[i % 2].name, passes[i % 2].taps, passes[i % 2].n_taps,
-                        err);
-        cld_queue_close(q);
-    }
+    for (int profile = 0; profile <= b->kernel_times; profile++)
+        for (size_t i = 0; i < 2 && !s; i++) {
+            struct cld_queue *q = NULL; /* a new one each time: the last's weights go with it */
+            if (!(s = cld_bench_open_queue(b, profile, &q, err)))
+                s = measure(b, q, profile, passes[i].name, passes[i].taps, passes[i].n_taps, err);
+            cld_queue_close(q);
+        }
     return s;
 }

@@ -163,8 +163,7 @@ struct cld_check_options {
     bool modules_optional; /* and a SPIR-V module that is missing an unsupported operation */
     struct cld_variants *list; /* not NULL: nothing is computed, variants are noted (queue.h) */
     enum cld_family family;    /* AUTO: both */
-    bool no_turned; /* without what other kernels than an operation's own write turned for products
-                     */
+    bool no_turned; /* without the kernels that write an operation's result turned */
 };
 /* Operations run beside each other, in up to eight threads with queues of their own: builds, waits
  * and references overlap. Lines come in the order of the table. */

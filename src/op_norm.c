@@ -23,7 +23,7 @@ static size_t max_parts(const struct cld_queue *q, size_t n_cols)
 enum { p_forward, p_rows, p_backward, p_parts };
 
 /* The same of head norms. Groups take two pieces forward, for the same reason. */
-enum { h_forward, h_pieces, h_backward, h_parts };
+enum { h_forward = p_forward, h_pieces, h_backward = p_backward, h_parts };
 
 static struct cld_tuned_row defaults(const struct cld_device_info *d)
 {
@@ -39,24 +39,29 @@ static struct cld_tuned_row head_defaults(const struct cld_device_info *d)
         {[h_forward] = 64, [h_pieces] = 2, [h_backward] = 256, [h_parts] = 0}};
 }
 
+/* Of both families, whose parameters stand in the same order. */
+static const char *judge(const struct cld_device_info *d, const struct cld_tuned_row *row,
+                         struct cld_tuned_row standard, const char *on_cpu, char *to,
+                         size_t n_bytes)
+{
+    for (size_t i = p_forward; i <= p_backward && d->class == CLD_CLASS_CPU; i++)
+        if (row->v[i] != standard.v[i])
+            return on_cpu;
+    return cld_group_objection(d, cld_max(row->v[p_forward], row->v[p_backward]), to, n_bytes);
+}
+
 static const char *objection(const struct cld_device_info *d, const struct cld_tuned_row *row,
                              char *to, size_t n_bytes)
 {
-    struct cld_tuned_row standard = defaults(d);
-    for (size_t i = p_forward; i <= p_backward && d->class == CLD_CLASS_CPU; i++)
-        if (row->v[i] != standard.v[i])
-            return "groups of the CPU family have one work-item, and a row each";
-    return cld_group_objection(d, cld_max(row->v[p_forward], row->v[p_backward]), to, n_bytes);
+    return judge(d, row, defaults(d), "groups of the CPU family have one work-item, and a row each",
+                 to, n_bytes);
 }
 
 static const char *head_objection(const struct cld_device_info *d, const struct cld_tuned_row *row,
                                   char *to, size_t n_bytes)
 {
-    struct cld_tuned_row standard = head_defaults(d);
-    for (size_t i = h_forward; i <= h_backward && d->class == CLD_CLASS_CPU; i++)
-        if (row->v[i] != standard.v[i])
-            return "groups of the CPU family have one work-item, and a head each";
-    return cld_group_objection(d, cld_max(row->v[h_forward], row->v[h_backward]), to, n_bytes);
+    return judge(d, row, head_defaults(d),
+                 "groups of the CPU family have one work-item, and a head each", to, n_bytes);
 }
 
 static bool works(const struct cld_queue *q)
