@@ -73,8 +73,15 @@ expect 'with a table' 0 '' plan "${small[@]}" --set "runtime.tuning=$scratch/par
 
 # --- a run with it ---
 
-# A row that is surely not the default, whatever won above.
-sed '0,/"together": [0-9]*/s//"together": 1/' "$scratch/tuned.json" >"$scratch/other.json"
+# A row that differs from the default in one parameter, whatever won above. Rows and columns of a block
+# are by device.
+"$cldraft" plan "${small[@]}" --set runtime.tuning=off >"$scratch/plan.out" 2>/dev/null
+block=$(grep -oE '[0-9]+x[0-9]+ register blocks' "$scratch/plan.out" | head -n 1 | grep -oE '^[0-9]+x[0-9]+')
+awk -v rows="${block%x*}" -v vectors=$((${block#*x} / 16)) '
+    BEGIN { split("rows vectors depth together strips pieces", key)
+            split(rows " " vectors " 256 1 1024 4", value) }
+    n < 6 { for (i in key) if (index($0, "\"" key[i] "\":")) { sub(/[0-9]+/, value[i]); n++ } }
+    1' "$scratch/tuned.json" >"$scratch/other.json"
 run=(train "${small[@]}" --set train.steps=2 --set "run.dir=$scratch/run")
 expect 'rows are tested first' 0 'gemm_cpu with tuned parameters passed the [0-9]+ checks' "${run[@]}" \
     --set "runtime.tuning=$scratch/other.json"
