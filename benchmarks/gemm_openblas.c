@@ -16,9 +16,9 @@
 #include <cblas.h>
 #include <jansson.h>
 
-#include "bench.h"
-#include "clock.h"
-#include "random.h"
+#include "bench/bench.h"
+#include "base/clock.h"
+#include "base/random.h"
 
 struct product {
     CBLAS_TRANSPOSE ta, tb;
@@ -89,7 +89,7 @@ static int measure(const json_t *record, unsigned seconds)
     size_t runs = (size_t)json_integer_value(json_object_get(record, "runs_per_repeat"));
     double ours = json_number_value(json_object_get(record, "gflops"));
     double *ms = calloc(repeats + 1, sizeof *ms);
-    struct cld_bench_record r = {0};
+    struct cld_bench_result r = {0};
     int code = 1;
     p.a = random_floats((size_t)p.m * (size_t)p.k, 0);
     p.b = random_floats((size_t)p.k * (size_t)p.n, 1);
@@ -126,9 +126,8 @@ int main(int argc, char **argv)
     int code = 0;
     if (!json_is_array(records) || !seconds) {
         fprintf(stderr,
-                argc > 1 && seconds
-                    ? "gemm_openblas: %s is not from cldraft bench --format json\n"
-                    : "usage: gemm_openblas FILE.json [SECONDS]\n",
+                argc > 1 && seconds ? "gemm_openblas: %s is not from cldraft bench --format json\n"
+                                    : "usage: gemm_openblas FILE.json [SECONDS]\n",
                 argc > 1 ? argv[1] : "");
         json_decref(records);
         return 2;
@@ -137,7 +136,7 @@ int main(int argc, char **argv)
     signal(SIGALRM, stop);
     fprintf(stderr, "gemm_openblas: %s kernels, %d threads\n", openblas_get_corename(),
             openblas_get_num_threads());
-    json_array_foreach(records, i, record) {
+    json_array_foreach (records, i, record) {
         if (strcmp(text(record, "what"), "gemm") ||
             strcmp(text(record, "storage"), "fp32 x fp32 -> fp32"))
             continue;

@@ -46,7 +46,7 @@ static inline void weights_and_grads(const float *q_rows, const float *d_rows, c
     const int16 lane = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     for (int i = 0; i < n; i += M) {
         float16 s[M][VB];
-        product(q_rows + i * DS, k + v0 * PANEL, s);
+        gemm(q_rows + i * DS, k + v0 * PANEL, s);
         #pragma unroll
         for (int m = 0; m < M; m++)
             #pragma unroll
@@ -59,7 +59,7 @@ static inline void weights_and_grads(const float *q_rows, const float *d_rows, c
                 }
                 vstore16(w, i + m, weights + (v0 + v) * ROWS * 16);
             }
-        product(d_rows + i * DS, v_own + v0 * PANEL, s);
+        gemm(d_rows + i * DS, v_own + v0 * PANEL, s);
         #pragma unroll
         for (int m = 0; m < M; m++)
             #pragma unroll
@@ -94,7 +94,7 @@ __kernel void attention_dkv_cpu(__global const CLD_ELEM(X) *q, ulong q_at, ulong
     for (int j = 0; j < V; j++)
         keep[j] = (float16)(1.0f);
     CLD_SHARE (p, n_pieces) {
-        ulong tile = tile_in_turn(p % n_tiles, n_tiles), kv_head = p / n_tiles;
+        ulong tile = tile_interleaved(p % n_tiles, n_tiles), kv_head = p / n_tiles;
         int k0 = (int)(tile * KT), n_visited = 0;
         for (int j = 0; j < V; j++) {
             COPY_PANEL(X, k + k_at + kv_head * D, k_ld, k0 + 16 * j, n_keys, k_own + j * PANEL);

@@ -40,8 +40,8 @@ __kernel __attribute__((reqd_work_group_size(N_ITEMS, 1, 1))) void attention_dkv
                 SYNC;
                 name_query_rows(l.visited, row, kv_head * group + part,
                                 min((ulong)HG, group - part), n_q);
-                product_xx(q + q_at, q_ld, l.visited, k + k_at, k_ld, l.own, l, w);
-                product_yx(d_o + d_o_at, d_o_ld, l.visited, v + v_at, v_ld, l.own, l, s);
+                gemm_xx(q + q_at, q_ld, l.visited, k + k_at, k_ld, l.own, l, w);
+                gemm_yx(d_o + d_o_at, d_o_ld, l.visited, v + v_at, v_ld, l.own, l, s);
                 load_spans(mask + spans_at, l.visited, spans);
                 for (int r = 0; r < 4; r++) {
                     int i = 4 * item_y() + r;

@@ -187,7 +187,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dkv_t
                 fetch_rows(other + TILE_BYTES, BT, d_o, d_o_ld, to_come, next.begin, n_q);
                 commit_copies();
             }
-            first_product(s);
+            first_gemm(s);
             weigh(s, c, st);
             if (!(now.entry & 1))
                 mask_weights(s, mask + spans_at, at, now.begin, n_q, key);

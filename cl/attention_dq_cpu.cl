@@ -23,7 +23,7 @@ static inline void score_grads(const float *k, const float *v_rows, const float 
 {
     for (int i = 0; i < n; i += M) {
         float16 s[M][VB];
-        product(k + i * DS, q + v0 * PANEL, s);
+        gemm(k + i * DS, q + v0 * PANEL, s);
         #pragma unroll
         for (int m = 0; m < M; m++)
             #pragma unroll
@@ -34,7 +34,7 @@ static inline void score_grads(const float *k, const float *v_rows, const float 
                                lanes_seeing(&spans[(v0 + v) % QV], key + i + m));
                 vstore16(w, i + m, grads + (v0 + v) * KT * 16);
             }
-        product(v_rows + i * DS, d_o + v0 * PANEL, s);
+        gemm(v_rows + i * DS, d_o + v0 * PANEL, s);
         #pragma unroll
         for (int m = 0; m < M; m++)
             #pragma unroll

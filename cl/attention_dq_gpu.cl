@@ -66,8 +66,8 @@ __kernel __attribute__((reqd_work_group_size(N_ITEMS, 1, 1))) void attention_dq_
             bool full = mask[list_at + t] & 1;
             SYNC;
             name_keys(l.visited, k0, at.kv_head, n_keys);
-            product_xx(q + q_at, q_ld, l.own, k + k_at, k_ld, l.visited, l, w);
-            product_yx(d_o + d_o_at, d_o_ld, l.own, v + v_at, v_ld, l.visited, l, s);
+            gemm_xx(q + q_at, q_ld, l.own, k + k_at, k_ld, l.visited, l, w);
+            gemm_yx(d_o + d_o_at, d_o_ld, l.own, v + v_at, v_ld, l.visited, l, s);
             for (int r = 0; r < 4; r++) {
                 w[r] = exp(fma(w[r], (float4)(scale), (float4)(-norm[r]))) * scale;
                 if (!full)

@@ -102,12 +102,12 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_te
                 fetch_keys(next_tile, KT, keys, k_ld, after / 2 * KT, n_keys);
             commit_copies();
             int later = next < end ? *next++ : -1;
-            first_product(s);
+            first_gemm(s);
             weigh(s, c, norm);
             if (!(entry & 1))
                 hide_keys(s, 0.0f, load_span(mask + spans_at, real0, row_of(at, own)),
                           load_span(mask + spans_at, real1, row_of(at, own + 8)), k0);
-            second_product(t);
+            second_gemm(t);
             barrier(CLK_LOCAL_MEM_FENCE);
             if (after >= 0)
                 fetch_keys(values_tile, KT, values, v_ld, after / 2 * KT, n_keys);

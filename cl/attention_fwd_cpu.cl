@@ -12,7 +12,7 @@ static inline void scores(const float *k, const float *q, const struct lanes *sp
         top[v] = (float16)(UNSEEN);
     for (int i = 0; i < n; i += M) {
         float16 s[M][VB];
-        product(k + i * DS, q + v0 * PANEL, s);
+        gemm(k + i * DS, q + v0 * PANEL, s);
         #pragma unroll
         for (int m = 0; m < M; m++)
             #pragma unroll

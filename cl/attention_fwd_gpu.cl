@@ -33,7 +33,7 @@ __kernel __attribute__((reqd_work_group_size(N_ITEMS, 1, 1))) void attention_fwd
             bool full = mask[list_at + t] & 1;
             SYNC;
             name_keys(l.visited, k0, at.kv_head, n_keys);
-            product_xx(q + q_at, q_ld, l.own, k + k_at, k_ld, l.visited, l, s);
+            gemm_xx(q + q_at, q_ld, l.own, k + k_at, k_ld, l.visited, l, s);
             for (int r = 0; r < 4; r++) {
                 if (!full)
                     s[r] = where_seen(s[r], spans[r], k0 + 4 * item_x(), UNSEEN);

@@ -2,8 +2,8 @@
  * attention_fwd_cpu.cl. Tiles of keys and of values come in turn through a ring of three. */
 #include "attention_tensor.clh"
 
-#ifndef TURNED
-#define TURNED 0 /* 1: o is [columns of all heads, query rows], for the product that takes it */
+#ifndef TRANSPOSED
+#define TRANSPOSED 0 /* 1: o is [columns of all heads, query rows], for the product that takes it */
 #endif
 
 /* Powers of two by which scores may pass what they are measured from: sums are multiplied when that
@@ -58,13 +58,13 @@ static inline void store_lse(float top, float sum, float scale, __global float *
 }
 
 /* A warp's rows times their factors to turned o, from the warp's first row and head on. */
-static inline void store_turned(float sums[D / 8][4], float by0, float by1, bool there,
+static inline void store_transposed(float sums[D / 8][4], float by0, float by1, bool there,
                                 __global ushort *o, ulong ld)
 {
-    o += lane_of() / 4 * ld + turned_row();
+    o += lane_of() / 4 * ld + transposed_row();
 #pragma unroll
     for (uint i = 0; i < D / 8; i++) {
-        const uint2 t = turn_rows(pack_bf16(sums[i][0] * by0, sums[i][1] * by0),
+        const uint2 t = transpose_rows(pack_bf16(sums[i][0] * by0, sums[i][1] * by0),
                                   pack_bf16(sums[i][2] * by1, sums[i][3] * by1));
         if (there)
             *(__global uint2 *)(o + 8 * i * ld) = t;
@@ -139,10 +139,10 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_t
         sum0 = quad_sum(sum0);
         sum1 = quad_sum(sum1);
         float by0 = inverse(sum0), by1 = inverse(sum1);
-#if TURNED
+#if TRANSPOSED
         uint first = get_local_id(0) / 32 * 16, row = row_of(at, first);
-        store_turned(sums, real0 ? by0 : 0.0f, real1 ? by1 : 0.0f,
-                     first / QT < at.n_heads && row + turned_row() < ((uint)n_q + 7) / 8 * 8,
+        store_transposed(sums, real0 ? by0 : 0.0f, real1 ? by1 : 0.0f,
+                     first / QT < at.n_heads && row + transposed_row() < ((uint)n_q + 7) / 8 * 8,
                      o + o_at + (at.head + first / QT) * D * o_ld + row, o_ld);
 #else
         if (real0)

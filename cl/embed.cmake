@@ -1,5 +1,5 @@
-# Writes OUT, a C file with the text of each of FILES, for cld_kernel_source (src/kernel_source.c).
-set(body "/* Made by cl/embed.cmake. */\n#include \"embedded.h\"\n\n")
+# Writes OUT, a C file with the text of each of FILES, for cld_kernel_source (src/opencl/kernel_source.c).
+set(body "/* Made by cl/embed.cmake. */\n#include \"opencl/embedded.h\"\n\n")
 set(table "")
 foreach(file ${FILES})
     get_filename_component(name ${file} NAME)

@@ -1,7 +1,7 @@
 /* gemm_operand.cl - operands of a product in the forms that tensor cores take: bf16, rounded to
  * nearest even, in units of 16 bytes. X is f32 or bf16 with any offset and ld. */
 #include "common.clh"
-#include "turned_block.clh"
+#include "transposed_block.clh"
 
 #ifndef TX
 #define TX f32 /* storage of X */
@@ -44,10 +44,10 @@ gemm_rows(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong 
 }
 
 /* Y [n_columns, y_ld] = X [n_rows, n_columns] turned, with zeros behind n_rows up to a multiple of
- * 8. A piece of work is a block (turned_block.clh). A whole one is read without a
+ * 8. A piece of work is a block (transposed_block.clh). A whole one is read without a
  * condition, all of it before the first use. The host keeps pieces below 2^32. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-gemm_turned(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong x_at, ulong x_ld,
+gemm_transposed(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong x_at, ulong x_ld,
             __global ushort *y, ulong y_at, ulong y_ld)
 {
     __local ushort block[ROWS * COLUMNS] __attribute__((aligned(16)));

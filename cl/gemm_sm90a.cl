@@ -75,7 +75,7 @@
         : "memory")
 
 /* Waits until at most N products are under way. */
-#define WAIT_PRODUCTS(N) PTX("//WG wgmma.wait_group.sync.aligned " #N ";" ::: "memory")
+#define WAIT_WGMMA(N) PTX("//WG wgmma.wait_group.sync.aligned " #N ";" ::: "memory")
 
 /* --- descriptors ----------------------------------------------------------------------------- */
 
@@ -189,13 +189,13 @@ static inline void sum_tile(struct ring ring, struct place *p, uint n_steps, int
             MULTIPLY("m64n64k16", NAMES_64, a, b, t);
         else
             MULTIPLY(SHAPE_BN, NAMES_BN, a, b, t);
-        WAIT_PRODUCTS(1);
+        WAIT_WGMMA(1);
         if (t > 0 && get_local_id(0) == 0)
             barrier_arrive(ring.empty + 8 * before);
         before = p->slot;
         next_slot(p);
     }
-    WAIT_PRODUCTS(0);
+    WAIT_WGMMA(0);
     if (get_local_id(0) == 0)
         barrier_arrive(ring.empty + 8 * before);
 }
@@ -221,7 +221,7 @@ static inline float gated(float gate, float up)
     {                                                                                              \
         float v[8];                                                                                \
         READ(g, v);                                                                                \
-        const uint2 t = turn_rows(pack_bf16(gated(v[0], v[4]), gated(v[1], v[5])),                 \
+        const uint2 t = transpose_rows(pack_bf16(gated(v[0], v[4]), gated(v[1], v[5])),                 \
                                   pack_bf16(gated(v[2], v[6]), gated(v[3], v[7])));                \
         if (row < room && column + 8 * g < n / 2)                                                  \
             *(__global uint2 *)(c + c_at + (column + 8 * g) * c_ld + row) = t;                     \
@@ -267,7 +267,7 @@ gemm_sm90a(ulong m, ulong n, ulong k, __global uchar *maps, __global const ushor
             sum_tile(ring, &p, w.n_steps, 1);
         uint2 begin = work_begin(w, (uint)tile);
 #if SWIGLU /* a lane's in C turned */
-        ulong row = begin.x + id / 32 * 16 + turned_row();
+        ulong row = begin.x + id / 32 * 16 + transposed_row();
         uint column = begin.y / 2 + id % 32 / 4;
         const ulong room = (m + 7) / 8 * 8; /* of C's rows */
 #else

@@ -1,10 +1,11 @@
-/* must.h - what tests say of calls that take `&err`: it is declared here. Include cmocka.h before. */
+/* must.h - what tests say of calls that take `&err`: it is declared here. Include cmocka.h before.
+ */
 #ifndef MUST_H
 #define MUST_H
 
 #include <string.h>
 
-#include "error.h"
+#include "base/error.h"
 
 /* The call succeeds. */
 #define OK(call)                                                                                   \

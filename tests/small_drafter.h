@@ -10,8 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "drafter.h"
-#include "random.h"
+#include "base/random.h"
+#include "model/drafter.h"
 #include "must.h"
 
 static const struct cld_drafter_config small_config = {.n_layers = 2,
@@ -46,7 +46,7 @@ static inline struct small *open_small(const struct cld_drafter_config *c, enum 
     struct cld_drafter_options options = {.storage = storage, .train = true};
     struct cld_queue_options queue = {.name = "test"};
     OK(cld_devices_open(&r->devices, &err));
-    OK(cld_devices_pick(r->devices, "cpu:0/1", &cpu, &err));
+    OK(cld_devices_find(r->devices, "cpu:0/1", &cpu, &err));
     OK(cld_queue_open(&cpu, &queue, &r->q, &err));
     r->plan = cld_plan_new();
     cld_plan_tensor(r->plan, &r->embed, storage, c->vocab, c->hidden, CLD_FOR_FROZEN, "embed");

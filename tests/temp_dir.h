@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "file.h"
+#include "base/file.h"
 
 static int make_temp_dir(void **state)
 {

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "args.h"
-#include "args_table.h"
-#include "file.h"
+#include "base/file.h"
+#include "cli/args.h"
+#include "cli/args_table.h"
 
 enum { MAX_WORDS = 16 };
 

@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "check.h"
-#include "op_attention.h"
-#include "random.h"
+#include "base/random.h"
+#include "check/check.h"
+#include "ops/op_attention.h"
 #include "test_device.h"
 
 /* The first device as it is, with the other family, and as a GPU with small groups. */
@@ -30,10 +30,10 @@ static int setup(void **state)
     if (find_cpu(NULL))
         return -1;
     struct cld_device_info small = cpu;
-    const struct cld_queue_options options = {.name = "test", .family = CLD_FAMILY_GPU};
+    const struct cld_queue_options options = {.name = "test", .family = CLD_KERNEL_FAMILY_GPU};
     small.max_group = 64;
-    w.q[CPU] = open_queue(CLD_FAMILY_CPU);
-    w.q[GPU] = open_queue(CLD_FAMILY_GPU);
+    w.q[CPU] = open_queue(CLD_KERNEL_FAMILY_CPU);
+    w.q[GPU] = open_queue(CLD_KERNEL_FAMILY_GPU);
     if (cld_queue_open(&small, &options, &w.q[SMALL_GPU], &err)) {
         print_error("%s\n", err.what);
         return -1;
@@ -141,7 +141,7 @@ static void rig_close(struct rig *r)
 
 static struct cld_attention call_of(struct rig *r)
 {
-    return (struct cld_attention){&r->plan, &r->mask, &r->tq,       &r->tk,    &r->tv,
+    return (struct cld_attention){&r->plan, &r->mask, &r->tq,       &r->tk,     &r->tv,
                                   &r->to,   &r->tlse, &r->tvisited, r->scratch, false};
 }
 
@@ -340,7 +340,7 @@ static void test_wrong_calls(void **state)
     bad.n_rows = r->to.n_cols;
     bad.n_cols = r->to.n_rows;
     a.o = &bad;
-    a.o_turned = true;
+    a.o_transposed = true;
     assert_int_equal(cld_attention_forward(r->q, &a, &err), CLD_E_INTERNAL);
     assert_non_null(strstr(err.what, "does not turn"));
     a = call_of(r);
@@ -367,8 +367,8 @@ static void test_wrong_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan),     cmocka_unit_test(test_wrong_calls),
-        cmocka_unit_test(test_bits),     cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_plan),   cmocka_unit_test(test_wrong_calls),
+        cmocka_unit_test(test_bits),   cmocka_unit_test(test_nan),
         cmocka_unit_test(test_values),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

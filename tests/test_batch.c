@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "batch.h"
+#include "data/batch.h"
 
 static const int32_t ids[] = {10, 11, 12, 13, 14, 15};
 static const uint8_t mask[] = {0, 1, 1, 0, 1, 1};

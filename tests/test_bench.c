@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench_run.h"
+#include "bench/bench_run.h"
 
 static const char device[] = "cpu:0/1";
 
@@ -128,20 +128,33 @@ static json_t *run_json(const char *more)
 static void measures_operations(void **state)
 {
     (void)state;
-    static const char *const want[] = {
-        "gemm|NT", "gemm|NN", "gemm|TN", "attention|forward", "attention|backward",
-        "attention|forward", "attention|backward", /* full, sliding */
-        "loss|with gradient", "elementwise|copy", "elementwise|rmsnorm forward",
-        "elementwise|rmsnorm backward", "elementwise|qknorm_rope forward",
-        "elementwise|qknorm_rope backward", "elementwise|swiglu forward",
-        "elementwise|swiglu backward", "elementwise|gather", "elementwise|cross-entropy alone",
-        "elementwise|cross-entropy", "elementwise|gradient norm", "elementwise|adamw",
-        "target|all layers", "target|to the last tap"};
-    json_t *records =
-        run_json("what = gemm,attention,loss,elementwise,target\nstorage = fp32\n"), *r, *window;
+    static const char *const want[] = {"gemm|NT",
+                                       "gemm|NN",
+                                       "gemm|TN",
+                                       "attention|forward",
+                                       "attention|backward",
+                                       "attention|forward",
+                                       "attention|backward", /* full, sliding */
+                                       "loss|with gradient",
+                                       "elementwise|copy",
+                                       "elementwise|rmsnorm forward",
+                                       "elementwise|rmsnorm backward",
+                                       "elementwise|qknorm_rope forward",
+                                       "elementwise|qknorm_rope backward",
+                                       "elementwise|swiglu forward",
+                                       "elementwise|swiglu backward",
+                                       "elementwise|gather",
+                                       "elementwise|cross-entropy alone",
+                                       "elementwise|cross-entropy",
+                                       "elementwise|gradient norm",
+                                       "elementwise|adamw",
+                                       "target|all layers",
+                                       "target|to the last tap"};
+    json_t *records = run_json("what = gemm,attention,loss,elementwise,target\nstorage = fp32\n"),
+           *r, *window;
     size_t i;
     are_these(records, want, sizeof want / sizeof *want);
-    json_array_foreach(records, i, r) {
+    json_array_foreach (records, i, r) {
         is_complete(r, 3);
         number_at(r, strcmp(text_at(r, "what"), "elementwise") ? "gflops" : "gb_per_s");
     }
@@ -165,11 +178,11 @@ static void measures_transfers(void **state)
     json_t *records = run_json("what = transfer\n[devices]\nring_slots = 3\n"), *r;
     size_t i;
     are_these(records, want, sizeof want / sizeof *want);
-    json_array_foreach(records, i, r) {
+    json_array_foreach (records, i, r) {
         is_complete(r, 3);
         number_at(r, "gb_per_s");
-        assert_int_equal(
-            json_integer_value(json_object_get(json_object_get(r, "shape"), "bytes")), 4096);
+        assert_int_equal(json_integer_value(json_object_get(json_object_get(r, "shape"), "bytes")),
+                         4096);
     }
     r = json_object_get(json_array_get(records, 6), "shape");
     assert_int_equal(json_integer_value(json_object_get(r, "slots")), 3);
@@ -195,17 +208,16 @@ static void measures_builds(void **state)
 }
 
 /* Shapes by storages by back-ends by kinds; CLBlast takes fp32 alone. */
-static void measures_products(void **state)
+static void measures_gemms(void **state)
 {
     (void)state;
     json_t *records = run_json("what = gemm\nstorage = fp32,bf16\ngemm = portable,clblast\n"), *r;
     size_t i, n_bf16 = 0, n_clblast = 0;
-    json_array_foreach(records, i, r) {
+    json_array_foreach (records, i, r) {
         is_complete(r, 3);
         n_bf16 += strstr(text_at(r, "storage"), "bf16") != NULL;
         n_clblast += strstr(text_at(r, "variant"), "CLBlast") != NULL;
-        assert_int_equal(
-            json_integer_value(json_object_get(json_object_get(r, "shape"), "k")), 9);
+        assert_int_equal(json_integer_value(json_object_get(json_object_get(r, "shape"), "k")), 9);
     }
     assert_int_equal(json_array_size(records), 9);
     assert_int_equal(n_bf16, 3);
@@ -216,21 +228,20 @@ static void measures_products(void **state)
 static void measures_steps(void **state)
 {
     (void)state;
-    static const char *const want[] = {
-        "step|target online",
-        "step|first step, target online",
-        "step|part: target",
-        "step|precomputed features",
-        "step|first step, precomputed features",
-        "step|part: batch",
-        "step|part: forward",
-        "step|part: loss",
-        "step|part: backward",
-        "step|part: optimizer"};
+    static const char *const want[] = {"step|target online",
+                                       "step|first step, target online",
+                                       "step|part: target",
+                                       "step|precomputed features",
+                                       "step|first step, precomputed features",
+                                       "step|part: batch",
+                                       "step|part: forward",
+                                       "step|part: loss",
+                                       "step|part: backward",
+                                       "step|part: optimizer"};
     json_t *records = run_json("what = step\n"), *r;
     size_t i;
     are_these(records, want, sizeof want / sizeof *want);
-    json_array_foreach(records, i, r)
+    json_array_foreach (records, i, r)
         is_complete(r, i == 1 || i == 4 ? 1 : 3);
     number_at(json_array_get(records, 0), "context_tokens_per_s");
     number_at(json_array_get(records, 3), "context_tokens_per_s");
@@ -251,7 +262,7 @@ static void measures_pipelines(void **state)
     json_t *r, *records = run_json("what = pipeline\n[devices]\ntargets = 0,0\ndrafters = 0\n");
     size_t i;
     are_these(records, online, 2);
-    json_array_foreach(records, i, r) {
+    json_array_foreach (records, i, r) {
         is_complete(r, 3);
         number_at(r, "context_tokens_per_s");
     }
@@ -288,8 +299,8 @@ static void json_ends_after_an_error(void **state)
 {
     (void)state;
     struct cld_error err = CLD_ERROR_INIT;
-    char *text = run("what = gemm,loss\n[memory]\nlimit_gib = 2e-4\n", CLD_BENCH_JSON, CLD_E_MEMORY,
-                     &err);
+    char *text =
+        run("what = gemm,loss\n[memory]\nlimit_gib = 2e-4\n", CLD_BENCH_JSON, CLD_E_MEMORY, &err);
     json_t *records = json_loads(text, 0, NULL);
     assert_int_equal(json_array_size(records), 3);
     assert_non_null(strstr(err.what, "bench"));
@@ -312,7 +323,7 @@ static enum cld_status count(struct cld_queue *q, void *arg, struct cld_error *e
     return CLD_OK;
 }
 
-static enum cld_status count_record(void *arg, const struct cld_bench_record *r,
+static enum cld_status count_record(void *arg, const struct cld_bench_result *r,
                                     struct cld_error *err)
 {
     (void)r;
@@ -332,12 +343,12 @@ static void repeats_are_honoured(void **state)
     struct cld_config cfg;
     size_t n_records = 0;
     assert_int_equal(cld_devices_open(&devices, &err), CLD_OK);
-    assert_int_equal(cld_devices_pick(devices, device, &d, &err), CLD_OK);
+    assert_int_equal(cld_devices_find(devices, device, &d, &err), CLD_OK);
     assert_int_equal(cld_queue_open(&d, &options, &q, &err), CLD_OK);
     parse("warmup = 4\n", &cfg);
     struct cld_bench_sink sink = {.put = count_record, .arg = &n_records};
     struct cld_bench b = {.cfg = &cfg, .device = &d, .sink = &sink};
-    struct cld_bench_record r = {.what = "gemm", .name = "NT"};
+    struct cld_bench_result r = {.what = "gemm", .name = "NT"};
     struct counter c = {0, 0};
     assert_int_equal(cld_bench_measure(&b, q, count, &c, &r, &err), CLD_OK);
     assert_int_equal(c.n, 4 + 1 + 3); /* warm-up, one look at its duration, repeats */
@@ -369,7 +380,7 @@ static void repeats_are_honoured(void **state)
 static void the_median_is_the_middle(void **state)
 {
     (void)state;
-    struct cld_bench_record r = {0};
+    struct cld_bench_result r = {0};
     double odd[] = {9, 1, 4}, even[] = {8, 2, 4, 100}, one[] = {6};
     cld_bench_times(&r, odd, 3, 1);
     assert_true(r.median_ms == 4 && r.min_ms == 1 && r.max_ms == 9 && r.repeats == 3);
@@ -411,14 +422,16 @@ static void asks_for_what_it_measures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(measures_operations),       cmocka_unit_test(measures_products),
+        cmocka_unit_test(measures_operations),
+        cmocka_unit_test(measures_gemms),
         cmocka_unit_test(measures_transfers),
         cmocka_unit_test(measures_builds),
         cmocka_unit_test(measures_steps),
         cmocka_unit_test(measures_pipelines),
         cmocka_unit_test(lines_are_json),
         cmocka_unit_test(json_ends_after_an_error),
-        cmocka_unit_test(repeats_are_honoured),      cmocka_unit_test(the_median_is_the_middle),
+        cmocka_unit_test(repeats_are_honoured),
+        cmocka_unit_test(the_median_is_the_middle),
         cmocka_unit_test(asks_for_what_it_measures),
     };
     cld_log_set_level(CLD_LOG_ERROR); /* that rows are random is known */

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench_compare.h"
-#include "bench_journal.h"
-#include "bench_out.h"
-#include "bench_plot.h"
-#include "bench_record.h"
+#include "bench/bench_compare.h"
+#include "bench/bench_journal.h"
+#include "bench/bench_out.h"
+#include "bench/bench_plot.h"
+#include "bench/bench_result.h"
 #include "temp_dir.h"
 
 /* --- examples --------------------------------------------------------------------------------- */
@@ -22,9 +22,9 @@
 static const struct cld_device_info device = {
     .name = "a device", .platform = "it's a platform", .driver = "1.0, \"beta\""};
 
-static struct cld_bench_record example(void)
+static struct cld_bench_result example(void)
 {
-    struct cld_bench_record r = {.what = "gemm",
+    struct cld_bench_result r = {.what = "gemm",
                                  .name = "NT",
                                  .storage = "fp32",
                                  .variant = "12x32, \"wide\" | tall",
@@ -40,7 +40,7 @@ static struct cld_bench_record example(void)
 }
 
 /* At train.anchors = `anchors`. */
-static json_t *record_at(const struct cld_bench_record *r, const char *anchors)
+static json_t *record_at(const struct cld_bench_result *r, const char *anchors)
 {
     static const char *const names[] = {"train.anchors", "attention.backend"};
     const char *const values[] = {anchors, "sparse"};
@@ -75,7 +75,7 @@ static char *write_example(enum cld_bench_format format, bool compared)
 {
     static const char *const swept[] = {"train.anchors", "attention.backend"};
     struct cld_error err = CLD_ERROR_INIT;
-    struct cld_bench_record r = example();
+    struct cld_bench_result r = example();
     json_t *records[] = {record_at(&r, "64"), record_at(&r, "128"), failure_at("256")};
     char *text = NULL;
     size_t n = 0;
@@ -234,7 +234,7 @@ static void a_full_disk_is_an_error(void **state)
 {
     (void)state;
     struct cld_error err = CLD_ERROR_INIT;
-    struct cld_bench_record r = example();
+    struct cld_bench_result r = example();
     json_t *record = record_at(&r, "1");
     FILE *to = fopen("/dev/full", "w");
     assert_non_null(to);
@@ -258,7 +258,7 @@ static void the_share_is_of_the_lesser_bound(void **state)
     } cases[] = {{4e6, 0, false, 0.25}, {4e6, 1e6, false, 0.25}, {4e6, 1e7, false, 0.5},
                  {0, 1e7, false, 0.5},  {0, 1e7, true, 0},       {0, 0, false, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct cld_bench_record r = example();
+        struct cld_bench_result r = example();
         r.flop = cases[i].flop;
         r.bytes = cases[i].bytes;
         r.off_device = cases[i].off_device;
@@ -273,7 +273,7 @@ static void the_share_is_of_the_lesser_bound(void **state)
 static json_t *timed(const char *anchors, double min_ms, double median_ms, double max_ms,
                      size_t repeats)
 {
-    struct cld_bench_record r = example();
+    struct cld_bench_result r = example();
     r.min_ms = min_ms;
     r.median_ms = median_ms;
     r.max_ms = max_ms;
@@ -357,7 +357,7 @@ static void a_baseline_is_json_or_refused(void **state)
     assert_int_equal(cld_file_write(path, text, strlen(text), &err), CLD_OK);
     free(text);
     assert_int_equal(cld_bench_baseline_open(path, &b, &err), CLD_OK);
-    struct cld_bench_record r = example();
+    struct cld_bench_result r = example();
     marks(b, record_at(&r, "128"), "same", 0);
     cld_bench_baseline_close(b);
     text = write_example(CLD_BENCH_MD, false);
@@ -397,7 +397,7 @@ static void a_sweep_is_drawn(void **state)
     snprintf(beside, sizeof beside, "%s/a-roofline.svg", (const char *)*state);
     for (size_t i = 0; i < 3; i++)
         for (size_t k = 0; k < 2; k++) {
-            struct cld_bench_record r = example();
+            struct cld_bench_result r = example();
             r.bytes = 1e6;
             snprintf(r.name, sizeof r.name, k ? "NN" : "NT");
             json_array_append_new(records, record_at(&r, anchors[i]));

@@ -17,16 +17,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache.h"
-#include "log.h"
-#include "ops.h"
-#include "queue.h"
+#include "base/log.h"
+#include "opencl/cache.h"
+#include "opencl/queue.h"
+#include "ops/ops.h"
 #include "temp_dir.h"
-#include "tensor_io.h"
+#include "ops/tensor_io.h"
 #include "test_device.h"
 
 enum { N_ROWS = 7, N_COLS = 33, N_VALUES = N_ROWS * N_COLS };
-
 
 /* --- files, without a device ------------------------------------------------------------------ */
 
@@ -478,7 +477,7 @@ static void parts_of_a_device_share_its_programs(void **state)
     struct cld_device_info half;
     if (cpu.n_compute_units < 2)
         skip();
-    if (cld_devices_pick(devices, "cpu:1/2", &half, &err))
+    if (cld_devices_find(devices, "cpu:1/2", &half, &err))
         fail_msg("%s", err.what);
     struct work whole = do_work(dir, CLD_F32);
     struct work part = {.dir = dir, .device = &half, .storage = CLD_F32};

@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "chat.h"
-#include "check_tokenizer.h"
-#include "file.h"
+#include "base/file.h"
+#include "check/check_tokenizer.h"
+#include "text/chat.h"
 
 #define DATA "tests/data/tokenizer/"
 
@@ -117,8 +117,7 @@ static enum cld_status history(enum cld_chat_template t, const char *json, bool 
     json_t *list = json_loads(json, 0, NULL);
     assert_int_equal(cld_messages_read(list, &messages, &n_messages, &fault, err), CLD_OK);
     assert_int_equal(cld_chat_render(t, messages, n_messages, chat, &fault, err), CLD_OK);
-    enum cld_status s =
-        cld_chat_history(t, messages, n_messages, chat, &prefix, drop, n, err);
+    enum cld_status s = cld_chat_history(t, messages, n_messages, chat, &prefix, drop, n, err);
     assert_int_equal(chat->n_turns, n_messages);
     free(messages);
     json_decref(list);

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "check.h"
+#include "check/check.h"
 #include "test_device.h"
 
 enum fault {
@@ -36,7 +36,7 @@ static int setup(void **state)
     *state = w;
     if (!w || find_cpu(NULL))
         return -1;
-    w->q = open_queue(CLD_FAMILY_AUTO);
+    w->q = open_queue(CLD_KERNEL_FAMILY_AUTO);
     return 0;
 }
 
@@ -241,7 +241,7 @@ static void test_zeros(void **state)
 }
 
 /* A result that is turned: its rows are columns, with zeros behind them up to a multiple of 8. */
-static void test_turned(void **state)
+static void test_transposed(void **state)
 {
     struct world *w = *state;
     struct cld_error err = CLD_ERROR_INIT;
@@ -251,7 +251,7 @@ static void test_turned(void **state)
     for (int fault = 0; fault < 3; fault++) {
         cld_check_begin(&c, "turned, fault %d", fault);
         c.pad = 8;
-        assert_int_equal(cld_check_output_turned(&c, "t", 3, 2, &t, &err), CLD_OK);
+        assert_int_equal(cld_check_output_transposed(&c, "t", 3, 2, &t, &err), CLD_OK);
         assert_int_equal(t->t.n_rows, 2);
         assert_int_equal(t->t.n_cols, 8);
         assert_int_equal(t->t.offset % 8 + t->t.ld % 8, 0);
@@ -263,7 +263,8 @@ static void test_turned(void **state)
                         CLD_OK);
         if (fault == 2)
             assert_int_equal(poke(&t->t, 3, want[2][0], &err), CLD_OK);
-        assert_int_equal(cld_check_compare_turned(&c, t, want[0], 3, CLD_BOUND_BF16, &err), CLD_OK);
+        assert_int_equal(cld_check_compare_transposed(&c, t, want[0], 3, CLD_BOUND_BF16, &err),
+                         CLD_OK);
         assert_int_equal(c.failed, fault > 0);
     }
     cld_check_close(&c);
@@ -299,7 +300,7 @@ int main(void)
         cmocka_unit_test(test_unwritten),     cmocka_unit_test(test_non_finite),
         cmocka_unit_test(test_input_changed), cmocka_unit_test(test_in_out),
         cmocka_unit_test(test_zeros),         cmocka_unit_test(test_inputs),
-        cmocka_unit_test(test_turned),
+        cmocka_unit_test(test_transposed),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "check_matrix.h"
-#include "embedded.h"
+#include "check/check_matrix.h"
+#include "opencl/embedded.h"
 #include "temp_dir.h"
 #include "test_device.h"
 
@@ -146,7 +146,7 @@ static struct cld_check_options options_of(const char *op)
 {
     struct cld_check_options o = {.op = op,
                                   .ops = ops,
-                                  .family = CLD_FAMILY_CPU,
+                                  .family = CLD_KERNEL_FAMILY_CPU,
                                   .keep_going = true,
                                   .skip = {[CLD_BF16] = true}};
     return o;
@@ -165,7 +165,7 @@ static void test_right_kernels_pass(void **state)
     (void)state;
     struct cld_check_matrix m;
     struct cld_check_options options = options_of(NULL);
-    options.family = CLD_FAMILY_AUTO;
+    options.family = CLD_KERNEL_FAMILY_AUTO;
     faults = false;
     run(&m, &options);
     assert_int_equal(m.n_passed, 2 * 2 * n_plants);

@@ -1,5 +1,5 @@
 /* Checkpoints: bits come back, the newest whole one is found, old ones outlive every failure. */
-#include "checkpoint.h"
+#include "workers/checkpoint.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ckptdir.h"
-#include "file.h"
-#include "log.h"
+#include "base/ckptdir.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "small_drafter.h"
 #include "temp_dir.h"
 

@@ -3,7 +3,7 @@
  * The functions that change the disk are defined here, before the C library's, and count down to
  * the moment where the process dies or the call fails. */
 #define _GNU_SOURCE /* renameat2, unshare */
-#include "ckptdir.h"
+#include "base/ckptdir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,9 +21,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "log.h"
-#include "manifest.h"
-#include "safetensors.h"
+#include "base/log.h"
+#include "base/manifest.h"
+#include "formats/safetensors.h"
 #include "temp_dir.h"
 
 static struct {

@@ -12,12 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "config_table.h"
-#include "config_value.h"
-#include "file.h"
-#include "op_gemm.h"
-#include "random.h"
+#include "base/file.h"
+#include "base/random.h"
+#include "config/config.h"
+#include "config/config_table.h"
+#include "config/config_value.h"
+#include "ops/op_gemm.h"
 
 static char path[64]; /* of the file that the cases write */
 

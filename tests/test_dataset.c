@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "dataset.h"
-#include "file.h"
-#include "log.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "data/dataset.h"
 
 struct fixture {
     struct cld_tokenizer *tokenizer;
@@ -60,24 +60,27 @@ static enum cld_status load(struct fixture *f, const char *first, const char *se
 
 static struct cld_dataset_options plain(const struct fixture *f)
 {
-    return (struct cld_dataset_options){f->tokenizer, CLD_CHAT_CHATML, 100, 945,
-                                        CLD_HISTORY_FAIL, false};
+    return (struct cld_dataset_options){f->tokenizer, CLD_CHAT_CHATML,  100,
+                                        945,          CLD_HISTORY_FAIL, false};
 }
 
-#define CHAT(q, a) "{\"messages\": [{\"role\": \"user\", \"content\": \"" q                       \
-                   "\"}, {\"role\": \"assistant\", \"content\": \"" a "\"}]}\n"
+#define CHAT(q, a)                                                                                 \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"" q                                       \
+    "\"}, {\"role\": \"assistant\", \"content\": \"" a "\"}]}\n"
 
 static void rows_of_every_kind(void **state)
 {
     struct fixture *f = *state;
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_dataset *d = NULL;
-    enum cld_status s = load(
-        f, CHAT("Hi", "it") "\n"
-        "{\"conversations\": [{\"from\": \"human\", \"value\": \"Hi\"}, {\"from\": \"gpt\", "
-        "\"value\": \"it\"}], \"id\": \"x\"}\r\n",
-        "{\"input_ids\": [5, 6, 7], \"loss_mask\": [0, 1, true]}", /* no newline at the end */
-        plain(f), &d, &err);
+    enum cld_status s =
+        load(f,
+             CHAT("Hi", "it") "\n"
+                              "{\"conversations\": [{\"from\": \"human\", \"value\": \"Hi\"}, "
+                              "{\"from\": \"gpt\", "
+                              "\"value\": \"it\"}], \"id\": \"x\"}\r\n",
+             "{\"input_ids\": [5, 6, 7], \"loss_mask\": [0, 1, true]}", /* no newline at the end */
+             plain(f), &d, &err);
     assert_int_equal(s, CLD_OK);
     assert_int_equal(cld_dataset_n_rows(d), 3);
     struct cld_row chat = cld_dataset_row(d, 0), share = cld_dataset_row(d, 1);
@@ -113,25 +116,25 @@ static void bad_rows_are_counted_by_reason(void **state)
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_dataset *d = NULL;
     char text[512];
-    enum cld_status s = load(
-        f,
-        "{\"messages\": [\n" /* JSON */
-        "{\"messages\": \"\xff\"}\n" /* UTF-8 */
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"\\ud800\"}]}\n" /* JSON */
-        "3\n{}\n" /* shape */
-        "{\"messages\": [], \"input_ids\": []}\n" /* shape */
-        "{\"input_ids\": [1, 2], \"loss_mask\": [1]}\n" /* shape */
-        "{\"input_ids\": [1, -2], \"loss_mask\": [1, 1]}\n" /* shape */
-        "{\"input_ids\": [1, 2], \"loss_mask\": [1, 2]}\n" /* shape */
-        "{\"input_ids\": [1, 2.0], \"loss_mask\": [1, 1]}\n" /* shape */
-        "{\"messages\": [{\"role\": \"robot\", \"content\": \"\"}]}\n" /* role */
-        "{\"messages\": [{\"role\": \"user\", \"content\": []}]}\n"
-        "{\"tools\": [{}], \"messages\": [{\"role\": \"user\", \"content\": \"\"}]}\n"
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n" /* unsupervised */
-        "{\"input_ids\": [1, 2, 3, 4], \"loss_mask\": [1, 0, 1, 0]}\n" /* unsupervised */
-        "{\"input_ids\": [], \"loss_mask\": []}\n" /* unsupervised */
-        CHAT("Hi", "it"),
-        NULL, plain(f), &d, &err);
+    enum cld_status s =
+        load(f,
+             "{\"messages\": [\n"                                                 /* JSON */
+             "{\"messages\": \"\xff\"}\n"                                         /* UTF-8 */
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"\\ud800\"}]}\n" /* JSON */
+             "3\n{}\n"                                                            /* shape */
+             "{\"messages\": [], \"input_ids\": []}\n"                            /* shape */
+             "{\"input_ids\": [1, 2], \"loss_mask\": [1]}\n"                      /* shape */
+             "{\"input_ids\": [1, -2], \"loss_mask\": [1, 1]}\n"                  /* shape */
+             "{\"input_ids\": [1, 2], \"loss_mask\": [1, 2]}\n"                   /* shape */
+             "{\"input_ids\": [1, 2.0], \"loss_mask\": [1, 1]}\n"                 /* shape */
+             "{\"messages\": [{\"role\": \"robot\", \"content\": \"\"}]}\n"       /* role */
+             "{\"messages\": [{\"role\": \"user\", \"content\": []}]}\n"
+             "{\"tools\": [{}], \"messages\": [{\"role\": \"user\", \"content\": \"\"}]}\n"
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n" /* unsupervised */
+             "{\"input_ids\": [1, 2, 3, 4], \"loss_mask\": [1, 0, 1, 0]}\n" /* unsupervised */
+             "{\"input_ids\": [], \"loss_mask\": []}\n"                     /* unsupervised */
+             CHAT("Hi", "it"),
+             NULL, plain(f), &d, &err);
     assert_int_equal(s, CLD_OK);
     const struct cld_dataset_counts *c = cld_dataset_counts(d);
     assert_int_equal(c->n_rows, 1);
@@ -165,7 +168,8 @@ static void a_bad_row_can_be_fatal(void **state)
     assert_non_null(strstr(err.what, ":2: "));
     /* a row with nothing to learn is not bad */
     assert_int_equal(load(f, CHAT("Hi", "it") "{\"input_ids\": [1], \"loss_mask\": [1]}\n", NULL,
-                          options, &d, &err), CLD_OK);
+                          options, &d, &err),
+                     CLD_OK);
     assert_int_equal(cld_dataset_n_rows(d), 1);
     cld_dataset_free(d);
 }
@@ -177,10 +181,12 @@ static void long_rows_are_cut(void **state)
     struct cld_dataset *d = NULL;
     struct cld_dataset_options options = plain(f);
     options.max_length = 3;
-    assert_int_equal(load(f, "{\"input_ids\": [1, 2, 3, 4], \"loss_mask\": [0, 1, 1, 1]}\n"
+    assert_int_equal(load(f,
+                          "{\"input_ids\": [1, 2, 3, 4], \"loss_mask\": [0, 1, 1, 1]}\n"
                           "{\"input_ids\": [1, 2, 3, 4], \"loss_mask\": [0, 0, 1, 1]}\n"
-                          "{\"input_ids\": [1, 2, 3], \"loss_mask\": [0, 1, 1]}\n", NULL, options,
-                          &d, &err), CLD_OK);
+                          "{\"input_ids\": [1, 2, 3], \"loss_mask\": [0, 1, 1]}\n",
+                          NULL, options, &d, &err),
+                     CLD_OK);
     assert_int_equal(cld_dataset_n_rows(d), 2);
     assert_int_equal(cld_dataset_row(d, 0).n, 3);
     assert_int_equal(cld_dataset_row(d, 1).id, 2);
@@ -197,8 +203,9 @@ static void ids_beyond_the_target_are_fatal(void **state)
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_dataset *d = NULL;
     struct cld_dataset_options options = plain(f);
-    assert_int_equal(load(f, "{\"input_ids\": [1, 945], \"loss_mask\": [1, 1]}\n", NULL, options,
-                          &d, &err), CLD_E_INPUT);
+    assert_int_equal(
+        load(f, "{\"input_ids\": [1, 945], \"loss_mask\": [1, 1]}\n", NULL, options, &d, &err),
+        CLD_E_INPUT);
     assert_non_null(strstr(err.what, "945"));
     assert_non_null(strstr(err.what, ":1: "));
     options.n_vocab = 900; /* the chat's marks lie beyond */
@@ -215,8 +222,9 @@ static void nothing_left_is_an_error(void **state)
     struct cld_dataset_options options = plain(f);
     assert_int_equal(load(f, "", NULL, options, &d, &err), CLD_E_INPUT);
     assert_non_null(strstr(err.what, "empty dataset"));
-    assert_int_equal(load(f, "{}\n{}\n", "{\"input_ids\": [1], \"loss_mask\": [1]}\n", options, &d,
-                          &err), CLD_E_INPUT);
+    assert_int_equal(
+        load(f, "{}\n{}\n", "{\"input_ids\": [1], \"loss_mask\": [1]}\n", options, &d, &err),
+        CLD_E_INPUT);
     assert_non_null(strstr(err.what, "2 malformed row"));
     assert_non_null(strstr(err.what, "1 unsupervised"));
     const char *missing = "/nonexistent/rows.jsonl";
@@ -226,8 +234,9 @@ static void nothing_left_is_an_error(void **state)
     options.tokenizer = NULL;
     assert_int_equal(load(f, CHAT("Hi", "it"), NULL, options, &d, &err), CLD_E_INPUT);
     assert_non_null(strstr(err.what, "no tokenizer"));
-    assert_int_equal(load(f, "{\"input_ids\": [1, 2], \"loss_mask\": [1, 1]}\n", NULL, options, &d,
-                          &err), CLD_OK);
+    assert_int_equal(
+        load(f, "{\"input_ids\": [1, 2], \"loss_mask\": [1, 1]}\n", NULL, options, &d, &err),
+        CLD_OK);
     cld_dataset_free(d);
 }
 

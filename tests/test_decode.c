@@ -10,10 +10,10 @@
 
 #include <cmocka.h>
 
-#include "cmd_common.h"
-#include "decode.h"
-#include "random.h"
-#include "tensor_io.h"
+#include "base/random.h"
+#include "cli/cmd_common.h"
+#include "model/decode.h"
+#include "ops/tensor_io.h"
 #include "must.h"
 
 enum { BLOCK = 4, HIDDEN = 48, TAPS = 2, TOKENS = 64 };
@@ -33,7 +33,7 @@ struct rig {
 };
 
 struct kind {
-    enum cld_family family;
+    enum cld_kernel_family family;
     enum cld_dtype storage;
     bool causal;
     size_t vocab;
@@ -74,16 +74,16 @@ static struct rig *open_rig(const struct kind *k)
                                        .sliding = {true, false, true},
                                        .sliding_window = 9,
                                        .sliding_causal = k->causal};
-    size_t n_kept = cld_decode_kept(TOKENS, TOKENS, BLOCK);
+    size_t n_cached = cld_decode_cached(TOKENS, TOKENS, BLOCK);
     struct cld_target_options target = {.storage = k->storage,
                                         .n_tokens = TOKENS,
-                                        .n_positions = n_kept,
+                                        .n_positions = n_cached,
                                         .taps = taps,
                                         .n_taps = TAPS,
                                         .n_logits = TOKENS,
-                                        .n_kept = n_kept,
+                                        .n_cached = n_cached,
                                         .n_texts = k->n_texts};
-    struct cld_drafter_limits limits = {TOKENS, 8, 2, n_kept + BLOCK, n_kept};
+    struct cld_drafter_limits limits = {TOKENS, 8, 2, n_cached + BLOCK, n_cached};
     struct cld_drafter_options options = {.storage = k->storage, .features = &r->target.taps};
     struct cld_queue_options queue = {.name = "test", .family = k->family};
     r->vocab = k->vocab;
@@ -174,7 +174,7 @@ static float *of_training(struct rig *r, const int32_t *ids, float **taps)
 static float *of_decoding(struct rig *r, const int32_t *ids, float *taps)
 {
     struct cld_batch b = {0};
-    size_t n_kept = 0, n_out = BLOCK * r->vocab;
+    size_t n_cached = 0, n_out = BLOCK * r->vocab;
     float *all = malloc(N_ANCHORS * n_out * sizeof *all);
     cld_target_crop(&r->target, 0, 0);
     for (size_t i = 0; i < N_ANCHORS; i++) {
@@ -182,21 +182,22 @@ static float *of_decoding(struct rig *r, const int32_t *ids, float *taps)
         int32_t block[BLOCK];
         if (i) { /* the last cycle's block: the text as far as it was taken, then what was not */
             for (size_t o = 0; o < BLOCK; o++)
-                block[o] = n_kept + o < n ? ids[n_kept + o] : (int32_t)(i + o) % 5;
+                block[o] = n_cached + o < n ? ids[n_cached + o] : (int32_t)(i + o) % 5;
             OK(extend(r, block, BLOCK, &err));
             cld_target_crop(&r->target, 0, n);
         } else {
             OK(extend(r, ids, n, &err));
         }
-        OK(cld_tensor_read(&r->target.taps, 0, n - n_kept, taps + n_kept * TAPS * HIDDEN, &err));
-        r->drafter.n_kept = n_kept;
-        OK(cld_batch_continue(&b, ids, n_kept, n, &r->rules, &err));
+        OK(cld_tensor_read(&r->target.taps, 0, n - n_cached, taps + n_cached * TAPS * HIDDEN,
+                           &err));
+        r->drafter.n_cached = n_cached;
+        OK(cld_batch_continue(&b, ids, n_cached, n, &r->rules, &err));
         OK(cld_drafter_forward(&r->drafter, &b, &err));
         OK(cld_drafter_logits(&r->drafter, 0, BLOCK, &err));
         OK(cld_tensor_read(&r->drafter.logits, 0, BLOCK, all + i * n_out, &err));
-        n_kept = n;
+        n_cached = n;
     }
-    r->drafter.n_kept = 0;
+    r->drafter.n_cached = 0;
     OK(cld_drafter_check_tiles(&r->drafter, &err));
     cld_batch_free(&b);
     return all;
@@ -209,11 +210,11 @@ static void blocks_are_those_of_the_training_layout(void **state)
         struct kind k;
         double limit;
     } cases[] = {
-        {{CLD_FAMILY_CPU, CLD_F32, true, 61, false, 0}, 1e-4},
-        {{CLD_FAMILY_CPU, CLD_F32, false, 61, false, 0}, 1e-4},
-        {{CLD_FAMILY_GPU, CLD_F32, true, 61, false, 0}, 1e-4},
-        {{CLD_FAMILY_GPU, CLD_F32, false, 61, false, 0}, 1e-4},
-        {{CLD_FAMILY_GPU, CLD_BF16, true, 61, false, 0}, 3e-2},
+        {{CLD_KERNEL_FAMILY_CPU, CLD_F32, true, 61, false, 0}, 1e-4},
+        {{CLD_KERNEL_FAMILY_CPU, CLD_F32, false, 61, false, 0}, 1e-4},
+        {{CLD_KERNEL_FAMILY_GPU, CLD_F32, true, 61, false, 0}, 1e-4},
+        {{CLD_KERNEL_FAMILY_GPU, CLD_F32, false, 61, false, 0}, 1e-4},
+        {{CLD_KERNEL_FAMILY_GPU, CLD_BF16, true, 61, false, 0}, 3e-2},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct rig *r = open_rig(&cases[c].k);
@@ -247,9 +248,9 @@ static void blocks_are_those_of_the_training_layout(void **state)
 static void what_was_cropped_leaves_no_trace(void **state)
 {
     (void)state;
-    for (int family = CLD_FAMILY_CPU; family <= CLD_FAMILY_GPU; family++) {
+    for (int family = CLD_KERNEL_FAMILY_CPU; family <= CLD_KERNEL_FAMILY_GPU; family++) {
         struct rig *r =
-            open_rig(&(struct kind){(enum cld_family)family, CLD_F32, true, 61, false, 0});
+            open_rig(&(struct kind){(enum cld_kernel_family)family, CLD_F32, true, 61, false, 0});
         int32_t ids[TOKENS];
         float *rows[2][2];
         random_text(r, 3, ids, TOKENS);
@@ -260,7 +261,7 @@ static void what_was_cropped_leaves_no_trace(void **state)
                 OK(extend(r, ids + 40, 7, &err));
                 cld_target_crop(&r->target, 0, 20);
                 cld_target_crop(&r->target, 0, 60); /* crops nothing */
-                assert_int_equal(r->target.n_kept[0], 20);
+                assert_int_equal(r->target.n_cached[0], 20);
             }
             OK(extend(r, ids + 20, 5, &err));
             OK(logits(r, 0, 5, &err));
@@ -290,8 +291,8 @@ static void several_texts_do_not_meet(void **state)
 {
     (void)state;
     static const size_t places[4] = {2, 0, 1, 0};
-    for (int family = CLD_FAMILY_CPU; family <= CLD_FAMILY_GPU; family++) {
-        struct kind k = {(enum cld_family)family, CLD_F32, true, 61, true, 0};
+    for (int family = CLD_KERNEL_FAMILY_CPU; family <= CLD_KERNEL_FAMILY_GPU; family++) {
+        struct kind k = {(enum cld_kernel_family)family, CLD_F32, true, 61, true, 0};
         struct rig *one = open_rig(&k);
         k.n_texts = 3;
         struct rig *r = open_rig(&k);
@@ -343,15 +344,15 @@ static void several_texts_do_not_meet(void **state)
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
-    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 61, false, 0});
+    struct rig *r = open_rig(&(struct kind){CLD_KERNEL_FAMILY_CPU, CLD_F32, true, 61, false, 0});
     struct cld_decode_rules rules = {.n_new = TOKENS, .top_p = 1};
     struct cld_decode_stats stats = {0};
     int32_t ids[2 * TOKENS] = {0};
-    size_t n_kept = r->target.options.n_kept, n = 0;
-    for (; n + TOKENS <= n_kept; n += TOKENS)
+    size_t n_cached = r->target.options.n_cached, n = 0;
+    for (; n + TOKENS <= n_cached; n += TOKENS)
         OK(extend(r, ids, TOKENS, &err));
-    FAILS(extend(r, ids, n_kept - n + 1, &err), CLD_E_INTERNAL, "");
-    assert_int_equal(r->target.n_kept[0], n);
+    FAILS(extend(r, ids, n_cached - n + 1, &err), CLD_E_INTERNAL, "");
+    assert_int_equal(r->target.n_cached[0], n);
     FAILS(
         cld_decode_text(&r->decoder, &rules, CLD_DECODE_DRAFTED, ids, TOKENS + 1, 0, &stats, &err),
         CLD_E_INPUT, "");
@@ -386,21 +387,22 @@ static struct text decode(struct rig *r, const struct cld_decode_rules *rules,
 
 static void assert_adds_up(const struct cld_decode_stats *s)
 {
-    size_t n_cycles = 0, n_tokens = 0, n_taken = 0;
+    size_t n_cycles = 0, n_tokens = 0, n_accepted = 0;
     for (size_t i = 0; i <= CLD_MAX_BLOCK; i++) {
         n_cycles += s->by_tokens[i];
         n_tokens += i * s->by_tokens[i];
         assert_true(!s->by_tokens[i] || (i >= 1 && i <= BLOCK));
     }
     for (size_t i = 1; i < BLOCK; i++) {
-        assert_true(s->taken[i] <= s->offered[i] && (i == 1 || s->offered[i] <= s->taken[i - 1]));
-        n_taken += s->taken[i];
+        assert_true(s->accepted[i] <= s->offered[i] &&
+                    (i == 1 || s->offered[i] <= s->accepted[i - 1]));
+        n_accepted += s->accepted[i];
     }
     assert_int_equal(n_cycles, s->n_cycles);
     assert_int_equal(n_tokens, s->n_tokens);
     /* Each cycle gives what was taken and a bonus, but for one that ends with a drafted eos token.
      */
-    assert_true(n_tokens <= n_taken + n_cycles);
+    assert_true(n_tokens <= n_accepted + n_cycles);
 }
 
 static void the_drafter_changes_nothing(void **state)
@@ -412,10 +414,10 @@ static void the_drafter_changes_nothing(void **state)
         {.n_new = 24, .temperature = 0.7, .top_p = 0.8, .seed = 2},
     };
     struct cld_decode_stats all = {0};
-    for (int family = CLD_FAMILY_CPU; family <= CLD_FAMILY_GPU; family++)
+    for (int family = CLD_KERNEL_FAMILY_CPU; family <= CLD_KERNEL_FAMILY_GPU; family++)
         for (size_t k = 0; k < 3; k++) {
-            struct rig *r =
-                open_rig(&(struct kind){(enum cld_family)family, CLD_F32, true, 3, false, 0});
+            struct rig *r = open_rig(
+                &(struct kind){(enum cld_kernel_family)family, CLD_F32, true, 3, false, 0});
             struct cld_decode_stats drafted = {0}, by_block = {0}, by_token = {0};
             size_t n_differ = 0, n_all = 0;
             for (uint64_t i = 0; i < 6; i++) {
@@ -445,13 +447,13 @@ static void the_drafter_changes_nothing(void **state)
         }
     /* At every place of a block something was taken, and something was not. */
     for (size_t o = 1; o < BLOCK; o++)
-        assert_true(all.taken[o] > 0 && all.taken[o] < all.offered[o]);
+        assert_true(all.accepted[o] > 0 && all.accepted[o] < all.offered[o]);
 }
 
 static void seeds_and_numbers_make_texts(void **state)
 {
     (void)state;
-    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 61, false, 0});
+    struct rig *r = open_rig(&(struct kind){CLD_KERNEL_FAMILY_CPU, CLD_F32, true, 61, false, 0});
     struct cld_decode_rules rules = {.n_new = 16, .temperature = 1, .top_p = 1, .seed = 1};
     struct cld_decode_stats stats = {0};
     struct text a = decode(r, &rules, CLD_DECODE_DRAFTED, 0, &stats);
@@ -467,7 +469,7 @@ static void seeds_and_numbers_make_texts(void **state)
 static void eos_ends_a_text(void **state)
 {
     (void)state;
-    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 7, false, 0});
+    struct rig *r = open_rig(&(struct kind){CLD_KERNEL_FAMILY_CPU, CLD_F32, true, 7, false, 0});
     struct cld_decode_rules rules = {.n_new = 40, .temperature = 1.5, .top_p = 1, .seed = 5};
     struct cld_decode_stats drafted = {0}, by_block = {0};
     size_t n_ended = 0;
@@ -492,8 +494,8 @@ static void eos_ends_a_text(void **state)
 static void a_target_decodes_alone(void **state)
 {
     (void)state;
-    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 61, true, 0});
-    struct rig *with = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, 61, false, 0});
+    struct rig *r = open_rig(&(struct kind){CLD_KERNEL_FAMILY_CPU, CLD_F32, true, 61, true, 0});
+    struct rig *with = open_rig(&(struct kind){CLD_KERNEL_FAMILY_CPU, CLD_F32, true, 61, false, 0});
     struct cld_decode_rules rules = {.n_new = 12, .temperature = 1, .top_p = 1, .seed = 1};
     struct cld_decode_stats stats = {0};
     struct text a = decode(r, &rules, CLD_DECODE_BY_TOKEN, 0, &stats);
@@ -534,24 +536,24 @@ static void choices_have_the_probabilities_of_the_logits(void **state)
     const float logits[V] = {logf(8),   logf(4),    logf(4),    logf(2),   0,      0,
                              logf(.5f), logf(.25f), logf(.25f), -INFINITY, logf(2)};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        struct cld_chooser c = {0};
-        double p[V], sum = 0, kept = 0;
+        struct cld_nucleus c = {0};
+        double p[V], sum = 0, cached = 0;
         bool in[V] = {false};
         size_t counts[V] = {0}, n_in = 0;
         for (size_t i = 0; i < V; i++)
             sum += p[i] = exp((double)logits[i] / cases[k].temperature);
         /* The nucleus by its definition: take the largest until there is enough. */
-        while (n_in < V && (kept < cases[k].top_p * (1 - 1e-12) || cases[k].top_p == 1)) {
+        while (n_in < V && (cached < cases[k].top_p * (1 - 1e-12) || cases[k].top_p == 1)) {
             size_t best = V;
             for (size_t i = 0; i < V; i++)
                 if (!in[i] && (best == V || p[i] > p[best]))
                     best = i;
             in[best] = true;
-            kept += p[best] / sum;
+            cached += p[best] / sum;
             n_in++;
         }
         for (size_t i = 0; i < V; i++)
-            p[i] = in[i] ? p[i] / sum / kept : 0;
+            p[i] = in[i] ? p[i] / sum / cached : 0;
         OK(cld_probabilities(&c, logits, V, cases[k].temperature, cases[k].top_p, &err));
         assert_int_equal(c.n, n_in);
         assert_int_equal(c.n, cases[k].n_nucleus);
@@ -559,7 +561,7 @@ static void choices_have_the_probabilities_of_the_logits(void **state)
             assert_true(fabs(c.p[i] - p[i]) < 1e-6);
         for (size_t i = 0; i < N; i++) {
             int32_t t =
-                cld_choose(&c, cld_random_unit(cld_random_u64(9, CLD_RANDOM_TEST, k, i, 0)));
+                cld_nucleus_token(&c, cld_random_unit(cld_random_u64(9, CLD_RANDOM_TEST, k, i, 0)));
             counts[t]++;
         }
         assert_true(fits(counts, p, V, N));
@@ -569,21 +571,21 @@ static void choices_have_the_probabilities_of_the_logits(void **state)
             p[1] -= 0.01;
             assert_false(fits(counts, p, V, N));
         }
-        assert_int_equal(cld_choose(&c, 0), c.at[0]);
-        assert_true(c.p[cld_choose(&c, 1)] > 0);
-        cld_chooser_release(&c);
+        assert_int_equal(cld_nucleus_token(&c, 0), c.at[0]);
+        assert_true(c.p[cld_nucleus_token(&c, 1)] > 0);
+        cld_nucleus_release(&c);
     }
 }
 
 static void broken_logits_are_refused(void **state)
 {
     (void)state;
-    struct cld_chooser c = {0};
+    struct cld_nucleus c = {0};
     const float nan[3] = {0, NAN, 1}, infinite[2] = {INFINITY, 0}, none[2] = {-INFINITY, -INFINITY};
     FAILS(cld_probabilities(&c, nan, 3, 1, 1, &err), CLD_E_NUMERIC, "");
     FAILS(cld_probabilities(&c, infinite, 2, 1, 1, &err), CLD_E_NUMERIC, "");
     FAILS(cld_probabilities(&c, none, 2, 1, 0.5, &err), CLD_E_NUMERIC, "");
-    cld_chooser_release(&c);
+    cld_nucleus_release(&c);
 }
 
 enum { V3 = 7, N_DRAWS = 1500 };
@@ -592,7 +594,7 @@ enum { V3 = 7, N_DRAWS = 1500 };
 static void next_token(struct rig *r, const int32_t *ids, size_t n, double temperature, double *p)
 {
     int32_t positions[TOKENS], doc[TOKENS] = {0};
-    struct cld_chooser c = {0};
+    struct cld_nucleus c = {0};
     for (size_t i = 0; i < n; i++)
         positions[i] = (int32_t)i;
     OK(cld_target_forward(&r->target, ids, positions, doc, n, &err));
@@ -600,7 +602,7 @@ static void next_token(struct rig *r, const int32_t *ids, size_t n, double tempe
     float *logits = read_rows(&r->target.logits, 1);
     OK(cld_probabilities(&c, logits, V3, temperature, 1, &err));
     memcpy(p, c.p, V3 * sizeof *p);
-    cld_chooser_release(&c);
+    cld_nucleus_release(&c);
     free(logits);
 }
 
@@ -609,7 +611,7 @@ static void next_token(struct rig *r, const int32_t *ids, size_t n, double tempe
 static void sampled_texts_have_the_targets_distribution(void **state)
 {
     (void)state;
-    struct rig *r = open_rig(&(struct kind){CLD_FAMILY_CPU, CLD_F32, true, V3, false, 0});
+    struct rig *r = open_rig(&(struct kind){CLD_KERNEL_FAMILY_CPU, CLD_F32, true, V3, false, 0});
     struct cld_decode_rules rules = {.n_new = 3, .temperature = 0.6, .top_p = 1, .seed = 4};
     struct cld_decode_stats stats = {0};
     int32_t ids[8];
@@ -633,7 +635,8 @@ static void sampled_texts_have_the_targets_distribution(void **state)
         counts[0][r->decoder.ids[6]]++;
         counts[1][r->decoder.ids[7]]++;
     }
-    assert_true(stats.taken[1] > N_DRAWS / 50 && stats.offered[1] - stats.taken[1] > N_DRAWS / 50);
+    assert_true(stats.accepted[1] > N_DRAWS / 50 &&
+                stats.offered[1] - stats.accepted[1] > N_DRAWS / 50);
     assert_true(fits(counts[0], second, V3, N_DRAWS));
     assert_true(fits(counts[1], third, V3, N_DRAWS));
     /* The bound tells other distributions apart: a flat one. */
@@ -647,7 +650,7 @@ static int open_devices(void **state)
 {
     (void)state;
     struct cld_error err = CLD_ERROR_INIT;
-    if (cld_devices_open(&devices, &err) || cld_devices_pick(devices, "cpu:0/1", &cpu, &err)) {
+    if (cld_devices_open(&devices, &err) || cld_devices_find(devices, "cpu:0/1", &cpu, &err)) {
         fprintf(stderr, "%s\n", err.what);
         return -1;
     }

@@ -3,7 +3,7 @@
 #ifndef TEST_DEVICE_H
 #define TEST_DEVICE_H
 
-#include "queue.h"
+#include "opencl/queue.h"
 
 static struct cld_devices *devices;
 static struct cld_device_info cpu; /* its strings are those of `devices` */
@@ -12,7 +12,7 @@ static inline int find_cpu(void **state)
 {
     struct cld_error err = CLD_ERROR_INIT;
     (void)state;
-    if (cld_devices_open(&devices, &err) || cld_devices_pick(devices, "cpu:0/1", &cpu, &err)) {
+    if (cld_devices_open(&devices, &err) || cld_devices_find(devices, "cpu:0/1", &cpu, &err)) {
         print_error("%s\n", err.what);
         return -1;
     }
@@ -26,7 +26,7 @@ static inline int close_devices(void **state)
     return 0;
 }
 
-static inline struct cld_queue *open_queue(enum cld_family family)
+static inline struct cld_queue *open_queue(enum cld_kernel_family family)
 {
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_queue_options options = {.name = "test", .family = family};

@@ -9,11 +9,11 @@
 
 #include <cmocka.h>
 
-#include "cmd_common.h"
-#include "drafter.h"
-#include "random.h"
-#include "sight.h"
-#include "tensor_io.h"
+#include "base/random.h"
+#include "cli/cmd_common.h"
+#include "model/drafter.h"
+#include "model/visibility.h"
+#include "ops/tensor_io.h"
 #include "test_device.h"
 #include "must.h"
 
@@ -89,8 +89,10 @@ static struct rig *open_rig_of(struct cld_drafter_options options, size_t interm
 static struct rig *open_rig(enum cld_dtype storage, bool recompute,
                             enum cld_attention_backend attention)
 {
-    return open_rig_of((struct cld_drafter_options){
-        .storage = storage, .attention = attention, .train = true, .recompute = recompute}, 80);
+    return open_rig_of(
+        (struct cld_drafter_options){
+            .storage = storage, .attention = attention, .train = true, .recompute = recompute},
+        80);
 }
 
 static void close_rig(struct rig *r)
@@ -177,13 +179,13 @@ static void a_block_that_sees_its_anchors_state_is_found(void **state)
         OK(cld_batch_build(&r->batch, r->docs, 1, &rules, false, &err));
         r->batch.n_blocks = 2; /* the last one at 17 of 40 */
         r->batch.n_draft = 2 * BLOCK;
-        OK(cld_drafter_check_sight(&r->d, &r->batch, &err));
+        OK(cld_drafter_check_visibility(&r->d, &r->batch, &err));
         r->batch.blocks[1].anchor++;
-        assert_int_equal(cld_drafter_check_sight(&r->d, &r->batch, &why), CLD_E_NUMERIC);
+        assert_int_equal(cld_drafter_check_visibility(&r->d, &r->batch, &why), CLD_E_NUMERIC);
         assert_non_null(
             strstr(why.what, "block at position 17 changes with the target's state at"));
         r->batch.blocks[1].anchor = 0;
-        assert_int_equal(cld_drafter_check_sight(&r->d, &r->batch, &why), CLD_E_NUMERIC);
+        assert_int_equal(cld_drafter_check_visibility(&r->d, &r->batch, &why), CLD_E_NUMERIC);
         assert_non_null(strstr(why.what, "does not change with the target's states before"));
         close_rig(r);
     }
@@ -211,22 +213,22 @@ static void recompute_and_repeats_give_the_same_bits(void **state)
         double loss[3];
         struct cld_drafter_options options = {.storage = i % 2 ? CLD_BF16 : CLD_F32, .train = true};
         size_t intermediate = i / 2 ? 1024 : 80; /* gate and up have room for more than they are */
-        struct rig *kept = open_rig_of(options, intermediate);
+        struct rig *cached = open_rig_of(options, intermediate);
         options.recompute = true;
         struct rig *again = open_rig_of(options, intermediate);
         assert_int_equal(again->d.remakes, i / 2);
-        float *a = gradients(kept, &loss[0]), *b = gradients(kept, &loss[1]);
+        float *a = gradients(cached, &loss[0]), *b = gradients(cached, &loss[1]);
         float *c = gradients(again, &loss[2]);
-        size_t n_bytes = kept->d.n_elems * sizeof *a;
+        size_t n_bytes = cached->d.n_elems * sizeof *a;
         assert_memory_equal(a, b, n_bytes);
         assert_memory_equal(a, c, n_bytes);
         assert_true(loss[0] == loss[1] && loss[0] == loss[2]);
         assert_true(loss[0] > 1 && isfinite(loss[0]));
-        assert_true(cld_plan_bytes(again->plan) < cld_plan_bytes(kept->plan));
+        assert_true(cld_plan_bytes(again->plan) < cld_plan_bytes(cached->plan));
         free(a);
         free(b);
         free(c);
-        close_rig(kept);
+        close_rig(cached);
         close_rig(again);
     }
 }

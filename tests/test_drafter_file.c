@@ -1,10 +1,10 @@
 /* Drafters on disk: config.json in all spellings, weights by exact names and shapes. */
-#include "drafter_layout.h"
+#include "model/drafter_layout.h"
 
 #include <jansson.h>
 #include <stdio.h>
 
-#include "file.h"
+#include "base/file.h"
 #include "small_drafter.h"
 #include "temp_dir.h"
 

@@ -1,11 +1,11 @@
 /* What an export refuses because a runtime would serve it otherwise, and its card. */
-#include "export.h"
+#include "model/export.h"
 
 #include <jansson.h>
 #include <stdio.h>
 
-#include "drafter_layout.h"
-#include "file.h"
+#include "base/file.h"
+#include "model/drafter_layout.h"
 #include "small_drafter.h"
 #include "temp_dir.h"
 

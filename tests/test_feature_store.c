@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "checksum.h"
-#include "feature_store.h"
-#include "log.h"
+#include "base/checksum.h"
+#include "base/log.h"
+#include "data/feature_store.h"
 #include "temp_dir.h"
 
 enum { N_COLS = 3, N_ROWS = 3 };

@@ -11,13 +11,14 @@
 
 #include <cmocka.h>
 
-#include "feature_store.h"
-#include "features_import.h"
-#include "feed.h"
-#include "safetensors.h"
-#include "target.h"
+#include "data/feature_store.h"
+#include "data/feed.h"
+#include "formats/safetensors.h"
+#include "model/identify_features.h"
+#include "model/target.h"
+#include "train/features_import.h"
 #include "temp_dir.h"
-#include "tensor_io.h"
+#include "ops/tensor_io.h"
 #include "test_device.h"
 #include "must.h"
 
@@ -52,8 +53,13 @@ static void configure(const char *store, const char *objective, struct cld_confi
     snprintf(train, sizeof train, "data.train=%s", r->rows);
     snprintf(dir, sizeof dir, "features.dir=%s", store);
     snprintf(what, sizeof what, "train.objective=%s", objective);
-    const char *const sets[] = {train, dir, what, "runtime.precision=fp32", "data.max_length=64",
-                                "data.heldout=none", "features.mode=offline"};
+    const char *const sets[] = {train,
+                                dir,
+                                what,
+                                "runtime.precision=fp32",
+                                "data.max_length=64",
+                                "data.heldout=none",
+                                "features.mode=offline"};
     OK(cld_config_load("configs/tiny.ini", sets, sizeof sets / sizeof *sets, cfg, &err));
 }
 
@@ -63,14 +69,17 @@ static void run_target(size_t row)
     struct cld_model_config config;
     struct cld_target t;
     int taps[LAYERS], positions[MAX_TOKENS], doc[MAX_TOKENS] = {0};
-    struct cld_queue *q = open_queue(CLD_FAMILY_CPU);
+    struct cld_queue *q = open_queue(CLD_KERNEL_FAMILY_CPU);
     struct cld_plan *plan = cld_plan_new();
     for (int i = 0; i < LAYERS; i++)
         taps[i] = i;
     for (int i = 0; i < MAX_TOKENS; i++)
         positions[i] = i;
-    const struct cld_target_options options = {.n_tokens = MAX_TOKENS, .n_positions = MAX_TOKENS,
-                                               .taps = taps, .n_taps = LAYERS, .no_head = true};
+    const struct cld_target_options options = {.n_tokens = MAX_TOKENS,
+                                               .n_positions = MAX_TOKENS,
+                                               .taps = taps,
+                                               .n_taps = LAYERS,
+                                               .no_head = true};
     OK(cld_model_config_read("examples/tiny", &config, &err));
     assert_int_equal(config.n_layers, LAYERS);
     r->hidden = config.hidden;
@@ -108,8 +117,9 @@ static void write_file(const char *dir, size_t row, const size_t *layers, size_t
     snprintf(path, sizeof path, "%s/hs_%zu.safetensors", dir, row);
     OK(cld_safetensors_begin(path, specs, 2, NULL, 0, &w, &err));
     for (size_t i = 0; i < 2; i++) {
-        const void *from = specs[i].id ? (const void *)ids
-                           : type == CLD_BF16 ? (const void *)halves : states;
+        const void *from = specs[i].id        ? (const void *)ids
+                           : type == CLD_BF16 ? (const void *)halves
+                                              : states;
         size_t elems = specs[i].id ? n : n * n_layers * h;
         OK(cld_safetensors_put(w, i, from, elems * cld_dtype_bytes(specs[i].dtype), &err));
     }
@@ -132,8 +142,8 @@ static enum cld_status import(const struct cld_config *cfg, const size_t *layers
                               bool unchecked, struct cld_features_imported *got,
                               struct cld_error *err)
 {
-    const struct cld_features_import x = {.dir = r->dir, .layers = layers, .n_layers = n,
-                                          .unchecked = unchecked, .device = &cpu};
+    const struct cld_features_import x = {
+        .dir = r->dir, .layers = layers, .n_layers = n, .unchecked = unchecked, .device = &cpu};
     return cld_features_import(cfg, &x, got, err);
 }
 
@@ -217,14 +227,15 @@ static void files_that_are_not_what_they_should_be(void **state)
     refused("token 7 is ", true);
     write_file(r->dir, 0, shifted, 4, CLD_F32, SIZE_MAX);
     refused("state 0 is the output of layer 0 (off by 0), by --layers and target.taps it would be "
-            "that of layer 1", false);
+            "that of layer 1",
+            false);
     write_file(r->dir, 0, swapped, 4, CLD_F32, SIZE_MAX);
     refused("state 0 is the output of layer 3", false);
-    float *one = &r->states[0][(5 * LAYERS + own[1]) * r->hidden], kept = *one;
+    float *one = &r->states[0][(5 * LAYERS + own[1]) * r->hidden], cached = *one;
     *one = NAN;
     write_file(r->dir, 0, own, 4, CLD_F32, SIZE_MAX);
     refused("token 5 has a value that is no number", true);
-    *one = kept;
+    *one = cached;
     for (size_t i = 0; i < r->n[0] * LAYERS * r->hidden; i++)
         r->states[0][i] = -r->states[0][i];
     write_file(r->dir, 0, own, 4, CLD_F32, SIZE_MAX);

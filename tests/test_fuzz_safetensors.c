@@ -2,7 +2,7 @@
  * may crash (build with CLD_SANITIZE to see more), a refusal says why, and what is accepted keeps
  * every promise of safetensors.h. */
 #define _GNU_SOURCE /* memfd_create */
-#include "safetensors.h"
+#include "formats/safetensors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,9 +13,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "random.h"
+#include "base/random.h"
 #include "safetensors_cases.h"
-#include "size.h"
+#include "base/size.h"
 
 enum { N_MUTATIONS = 20000, ROOM = 8192 };
 

@@ -5,12 +5,12 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "check.h"
-#include "op_gemm.h"
+#include "check/check.h"
+#include "ops/op_gemm.h"
 #include "test_device.h"
 
 /* Both families and both storages, with the portable kernels and CLBlast. */
-static void test_products(void **state)
+static void test_gemms(void **state)
 {
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_check_options options = {.op = "gemm", .seed = 7};
@@ -33,7 +33,7 @@ struct fixture {
 static void set_up(struct fixture *f)
 {
     struct cld_error err = CLD_ERROR_INIT;
-    *f = (struct fixture){.q = open_queue(CLD_FAMILY_CPU)};
+    *f = (struct fixture){.q = open_queue(CLD_KERNEL_FAMILY_CPU)};
     assert_int_equal(cld_buf_create(f->q, "all", 128 * 1024, &f->buf, &err), CLD_OK);
     f->a = (struct cld_tensor){"a", CLD_F32, 24, 300, 300, f->buf, 0};
     f->b = (struct cld_tensor){"b", CLD_F32, 40, 300, 300, f->buf, 8192};
@@ -51,7 +51,8 @@ static void test_scratch_covers_fewer_rows(void **state)
     (void)state;
     static const size_t sizes[] = {1, 7, 64, 65, 200, 1000, 1776, 2048, 9000};
     const size_t n_sizes = sizeof sizes / sizeof *sizes;
-    for (enum cld_family family = CLD_FAMILY_CPU; family <= CLD_FAMILY_GPU; family++) {
+    for (enum cld_kernel_family family = CLD_KERNEL_FAMILY_CPU; family <= CLD_KERNEL_FAMILY_GPU;
+         family++) {
         struct cld_queue *q = open_queue(family);
         for (enum cld_gemm_kind kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN; kind++)
             for (size_t n = 0; n < n_sizes; n++)
@@ -163,7 +164,7 @@ static void test_no_tensor_cores(void **state)
     struct fixture f;
     (void)state;
     set_up(&f);
-    f.g.bf16_products = true;
+    f.g.round_to_bf16 = true;
     for (int b = CLD_GEMM_SM80; b <= CLD_GEMM_SM90A; b++) {
         f.g.backend = (enum cld_gemm_backend)b;
         refuse(&f, CLD_E_DEVICE, "NVIDIA tensor cores");
@@ -195,10 +196,10 @@ static void test_plan(void **state)
 static void test_names(void **state)
 {
     (void)state;
-    for (int family = CLD_FAMILY_CPU; family <= CLD_FAMILY_GPU; family++) {
-        struct cld_queue *q = open_queue((enum cld_family)family);
+    for (int family = CLD_KERNEL_FAMILY_CPU; family <= CLD_KERNEL_FAMILY_GPU; family++) {
+        struct cld_queue *q = open_queue((enum cld_kernel_family)family);
         const char *name = cld_gemm_backend_name(q, CLD_GEMM_AUTO);
-        assert_non_null(strstr(name, family == CLD_FAMILY_CPU ? "(cpu" : "(gpu"));
+        assert_non_null(strstr(name, family == CLD_KERNEL_FAMILY_CPU ? "(cpu" : "(gpu"));
         assert_string_equal(name, cld_gemm_backend_name(q, CLD_GEMM_PORTABLE));
         assert_non_null(strstr(cld_gemm_backend_name(q, CLD_GEMM_CLBLAST), "CLBlast"));
         cld_queue_close(q);
@@ -211,7 +212,7 @@ int main(void)
         cmocka_unit_test(test_names),           cmocka_unit_test(test_plan),
         cmocka_unit_test(test_scratch),         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_tensor_cores), cmocka_unit_test(test_scratch_covers_fewer_rows),
-        cmocka_unit_test(test_sealed),          cmocka_unit_test(test_products),
+        cmocka_unit_test(test_sealed),          cmocka_unit_test(test_gemms),
     };
     return cmocka_run_group_tests(tests, find_cpu, close_devices);
 }

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtype.h"
-#include "gemm_tensor.h"
-#include "probe.h"
-#include "ptx.h"
+#include "base/dtype.h"
+#include "opencl/ptx.h"
+#include "ops/gemm_tensor.h"
+#include "ops/probe.h"
 #include "test_device.h"
 
 /* The copies that tensor cores read are made by plain OpenCL C, so a CPU can check them. */
@@ -71,10 +71,10 @@ static void check_rows(const struct cld_gemm_operand *o, const uint16_t *got)
                              j < t->n_cols ? cld_f32_to_bf16(value(i, j)) : 0);
 }
 
-static void check_turned(const struct cld_gemm_operand *o, const uint16_t *got)
+static void check_transposed(const struct cld_gemm_operand *o, const uint16_t *got)
 {
     const struct cld_tensor *t = o->t;
-    assert_int_equal(o->form, CLD_GEMM_TURNED);
+    assert_int_equal(o->form, CLD_GEMM_TRANSPOSED);
     assert_int_equal(o->ld, (t->n_rows + 7) / 8 * 8);
     assert_int_equal(o->at % 64, 0);
     for (size_t i = 0; i < t->n_cols; i++)
@@ -83,22 +83,25 @@ static void check_turned(const struct cld_gemm_operand *o, const uint16_t *got)
                              j < t->n_rows ? cld_f32_to_bf16(value(j, i)) : 0);
 }
 
-static void test_turned(void **state)
+static void test_transposed(void **state)
 {
-    static const size_t sizes[][3] = {{1, 1, 1}, {64, 192, 64}, {65, 193, 65}, {130, 70, 200},
-                                       {256, 270, 192}}; /* whole blocks */
-    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
+    static const size_t sizes[][3] = {{1, 1, 1},
+                                      {64, 192, 64},
+                                      {65, 193, 65},
+                                      {130, 70, 200},
+                                      {256, 270, 192}}; /* whole blocks */
+    struct cld_queue *q = open_queue(CLD_KERNEL_FAMILY_GPU);
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         size_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2], gap = i % 4;
         struct cld_tensor a = make_tensor(q, "a", CLD_F32, m, k, k + gap, 3 * gap);
         struct cld_tensor b = make_tensor(q, "b", CLD_BF16, n, k, (k + 7) / 8 * 8, 16);
-        struct cld_gemm g = {.kind = CLD_GEMM_NT, .a = &a, .b = &b, .bf16_products = true};
+        struct cld_gemm g = {.kind = CLD_GEMM_NT, .a = &a, .b = &b, .round_to_bf16 = true};
         struct cld_gemm_operands o = cld_gemm_plan_operands(&g, 260, true);
         uint16_t *got = copy(q, &g, &o);
         assert_true(o.a.at >= 130 && o.b.at >= o.a.at + k * o.a.ld);
-        check_turned(&o.a, got);
-        check_turned(&o.b, got);
+        check_transposed(&o.a, got);
+        check_transposed(&o.b, got);
         free(got);
     }
     cld_queue_close(q);
@@ -107,36 +110,36 @@ static void test_turned(void **state)
 /* A is where the product before left it: only B is copied. */
 static void test_same_a(void **state)
 {
-    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
+    struct cld_queue *q = open_queue(CLD_KERNEL_FAMILY_GPU);
     (void)state;
     struct cld_tensor a = make_tensor(q, "a", CLD_F32, 65, 70, 70, 0);
     struct cld_tensor b = make_tensor(q, "b", CLD_F32, 90, 70, 70, 0);
     struct cld_gemm g = {
-        .kind = CLD_GEMM_NT, .a = &a, .b = &b, .bf16_products = true, .same_a = true};
+        .kind = CLD_GEMM_NT, .a = &a, .b = &b, .round_to_bf16 = true, .same_a = true};
     struct cld_gemm_operands o = cld_gemm_plan_operands(&g, 256, true);
     uint16_t *got = copy(q, &g, &o);
     for (size_t i = 0; i < 70 * o.a.ld; i++)
         assert_int_equal(got[o.a.at + i], 0xa5a5);
-    check_turned(&o.b, got);
+    check_transposed(&o.b, got);
     free(got);
     cld_queue_close(q);
 }
 
-/* What can be turned is compared with references in src/check_gemm.c. Here: rows that do not begin at
- * multiples of 8 elements, and units in turns of rows that do not fill the last. */
-static void test_refused_turns(void **state)
+/* What can be turned is compared with references in src/check_gemm.c. Here: rows that do not begin
+ * at multiples of 8 elements, and units in turns of rows that do not fill the last. */
+static void test_refused_transposes(void **state)
 {
     struct cld_error err = CLD_ERROR_INIT;
-    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
+    struct cld_queue *q = open_queue(CLD_KERNEL_FAMILY_GPU);
     (void)state;
     struct cld_tensor x = make_tensor(q, "x", CLD_BF16, 133, 70, 70, 0);
     struct cld_tensor y = make_tensor(q, "y", CLD_BF16, 70, 272, 272, 8);
     y.n_cols = 133;
-    assert_int_equal(cld_gemm_turn(q, &x, &y, &err), CLD_OK);
-    assert_int_equal(cld_gemm_turn_apart(q, &x, &y, 2, &err), CLD_E_INTERNAL);
+    assert_int_equal(cld_gemm_transpose(q, &x, &y, &err), CLD_OK);
+    assert_int_equal(cld_gemm_transpose_apart(q, &x, &y, 2, &err), CLD_E_INTERNAL);
     assert_non_null(strstr(err.what, "cannot be turned"));
     y.ld = 268;
-    assert_int_equal(cld_gemm_turn(q, &x, &y, &err), CLD_E_INTERNAL);
+    assert_int_equal(cld_gemm_transpose(q, &x, &y, &err), CLD_E_INTERNAL);
     assert_non_null(strstr(err.what, "cannot be turned"));
     cld_queue_close(q);
 }
@@ -144,12 +147,12 @@ static void test_refused_turns(void **state)
 /* Operands across k, and all where none are to be turned: rows, or where they are. */
 static void test_rows(void **state)
 {
-    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
+    struct cld_queue *q = open_queue(CLD_KERNEL_FAMILY_GPU);
     (void)state;
     struct cld_tensor a = make_tensor(q, "a", CLD_F32, 33, 2051, 2051, 5);
     struct cld_tensor b =
         make_tensor(q, "b", CLD_BF16, 33, 17, 24, 1); /* ld fits, offset does not */
-    struct cld_gemm g = {.kind = CLD_GEMM_TN, .a = &a, .b = &b, .bf16_products = true};
+    struct cld_gemm g = {.kind = CLD_GEMM_TN, .a = &a, .b = &b, .round_to_bf16 = true};
     struct cld_gemm_operands o = cld_gemm_plan_operands(&g, 0, true);
     uint16_t *got = copy(q, &g, &o);
     check_rows(&o.a, got);
@@ -162,7 +165,7 @@ static void test_rows(void **state)
     assert_int_equal(o.b.ld, 24);
     g.kind = CLD_GEMM_NN; /* A along k, B across */
     o = cld_gemm_plan_operands(&g, 0, true);
-    assert_int_equal(o.a.form, CLD_GEMM_TURNED);
+    assert_int_equal(o.a.form, CLD_GEMM_TRANSPOSED);
     assert_int_equal(o.b.form, CLD_GEMM_IN_PLACE);
     g.kind = CLD_GEMM_NT;
     o = cld_gemm_plan_operands(&g, 0, false);
@@ -181,7 +184,7 @@ static void test_fits(void **state)
     assert_true(cld_gemm_fits_tensor_cores(&g));
     b.type = CLD_F32; /* would be rounded: only with leave */
     assert_false(cld_gemm_fits_tensor_cores(&g));
-    g.bf16_products = true;
+    g.round_to_bf16 = true;
     assert_true(cld_gemm_fits_tensor_cores(&g));
     a.n_rows = (size_t)1 << 31;
     assert_false(cld_gemm_fits_tensor_cores(&g));
@@ -191,7 +194,7 @@ static void test_fits(void **state)
 static void test_no_ptx_here(void **state)
 {
     struct cld_error err = CLD_ERROR_INIT;
-    struct cld_queue *q = open_queue(CLD_FAMILY_GPU);
+    struct cld_queue *q = open_queue(CLD_KERNEL_FAMILY_GPU);
     struct cld_ptx_change change = {"sm_90a", 128};
     struct cld_kernel_spec spec = {"gemm_sm90a.cl", "gemm_sm90a", "", 160};
     struct cld_kernel *k = NULL;
@@ -202,13 +205,13 @@ static void test_no_ptx_here(void **state)
     assert_non_null(strstr(err.what, "NVIDIA"));
     assert_null(k);
     for (int f = 0; f < CLD_N_PROBES; f++) {
-        assert_int_equal(cld_probe_run(q, (enum cld_probe_family)f, why, sizeof why),
+        assert_int_equal(cld_probe_run(q, (enum cld_instruction_set)f, why, sizeof why),
                          CLD_PROBE_REFUSED);
         assert_non_null(strstr(why, "PTX"));
-        assert_int_equal(cld_probe_device(&cpu, (enum cld_probe_family)f, why, sizeof why),
+        assert_int_equal(cld_probe_device(&cpu, (enum cld_instruction_set)f, why, sizeof why),
                          CLD_PROBE_REFUSED);
         assert_non_null(strstr(why, "NVIDIA"));
-        assert_false(cld_probe_usable(q, (enum cld_probe_family)f));
+        assert_false(cld_probe_usable(q, (enum cld_instruction_set)f));
     }
     assert_int_equal(cld_queue_counts(q).n_builds, 0);
     cld_queue_close(q);
@@ -217,9 +220,9 @@ static void test_no_ptx_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_turned),
+        cmocka_unit_test(test_transposed),
         cmocka_unit_test(test_same_a),
-        cmocka_unit_test(test_refused_turns),
+        cmocka_unit_test(test_refused_transposes),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_fits),
         cmocka_unit_test(test_no_ptx_here),

@@ -22,12 +22,12 @@
 
 #include <cmocka.h>
 
-#include "checkpoint.h"
-#include "file.h"
-#include "log.h"
-#include "pipeline.h"
-#include "random.h"
-#include "trainer.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "train/trainer.h"
+#include "workers/checkpoint.h"
+#include "workers/pipeline.h"
 #include "temp_dir.h"
 
 enum { N_STEPS = 24, N_KILLS = 20, N_ROWS = 80 };

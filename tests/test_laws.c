@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "log.h"
+#include "base/log.h"
 #include "small_drafter.h"
 
 #ifdef CLD_DEBUG

@@ -1,4 +1,4 @@
-#include "manifest.h"
+#include "base/manifest.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "sha256.h"
+#include "base/sha256.h"
 #include "temp_dir.h"
 
 /* FIPS 180-2, appendix B, and the empty string. */

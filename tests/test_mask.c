@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "mask.h"
-#include "random.h"
+#include "base/random.h"
+#include "ops/mask.h"
 
 static uint64_t n_drawn;
 
@@ -58,8 +58,8 @@ static int sample_of_key(const struct batch *b, int key, int *kv)
 
 static struct batch random_batch(bool padding)
 {
-    struct batch b = {1 + below(3), 1 + below(60), 1 + below(9), 2 + below(15), 0, below(2) == 0,
-                      NULL, NULL};
+    struct batch b = {1 + below(3),  1 + below(60), 1 + below(9), 2 + below(15), 0,
+                      below(2) == 0, NULL,          NULL};
     if (below(2))
         b.window = b.block_size + below(20); /* a window is at least a block */
     b.segment = calloc((size_t)(b.n_samples * b.n_tokens), sizeof *b.segment);
@@ -254,8 +254,8 @@ static void test_span_outside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_draft),   cmocka_unit_test(test_causal),
-        cmocka_unit_test(test_any_spans), cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_draft),        cmocka_unit_test(test_causal),
+        cmocka_unit_test(test_any_spans),    cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_span_outside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

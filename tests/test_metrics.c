@@ -1,5 +1,5 @@
 /* metrics.jsonl: lines read back exactly; a resumed run's file is that of a run without a stop. */
-#include "metrics.h"
+#include "train/metrics.h"
 
 #include <float.h>
 #include <jansson.h>
@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <cmocka.h>
 
-#include "file.h"
+#include "base/file.h"
 #include "temp_dir.h"
 #include "must.h"
 

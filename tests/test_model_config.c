@@ -9,12 +9,12 @@
 
 #include <cmocka.h>
 
-#include "file.h"
-#include "model_config.h"
-#include "setup.h"
+#include "base/file.h"
+#include "model/model_config.h"
+#include "model/setup.h"
 
-#define BASE                                                                                      \
-    "\"num_hidden_layers\":4,\"hidden_size\":64,\"num_attention_heads\":4,"                       \
+#define BASE                                                                                       \
+    "\"num_hidden_layers\":4,\"hidden_size\":64,\"num_attention_heads\":4,"                        \
     "\"num_key_value_heads\":2,\"intermediate_size\":96,\"vocab_size\":300"
 
 static char dir[64];
@@ -130,7 +130,7 @@ static void llama3_scaling_keeps_short_and_divides_long_waves(void **state)
     float a[9 * 128], b[9 * 128];
     cld_rope_table(&plain, 128, 9, a);
     cld_rope_table(&scaled, 128, 9, b);
-    assert_true(a[8 * 128] == b[8 * 128]);                       /* shortest wave: kept */
+    assert_true(a[8 * 128] == b[8 * 128]);                           /* shortest wave: kept */
     assert_true(fabsf(a[1 * 128 + 127] - b[8 * 128 + 127]) < 1e-7f); /* longest: divided by 8 */
 }
 
@@ -142,8 +142,11 @@ static void taps_follow_the_rule(void **state)
     static const struct {
         size_t layers;
         int want[5];
-    } known[] = {{36, {1, 9, 17, 25, 33}}, {64, {1, 16, 31, 46, 61}}, {32, {1, 8, 15, 22, 29}},
-                 {40, {1, 10, 19, 28, 37}}, {24, {1, 6, 11, 16, 21}}};
+    } known[] = {{36, {1, 9, 17, 25, 33}},
+                 {64, {1, 16, 31, 46, 61}},
+                 {32, {1, 8, 15, 22, 29}},
+                 {40, {1, 10, 19, 28, 37}},
+                 {24, {1, 6, 11, 16, 21}}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         assert_int_equal(cld_auto_taps(known[i].layers, 5, taps, &err), CLD_OK);
         assert_memory_equal(taps, known[i].want, sizeof known[i].want);

@@ -9,11 +9,11 @@
 
 #include <cmocka.h>
 
-#include "cmd_common.h"
-#include "drafter.h"
-#include "random.h"
-#include "sampler.h"
-#include "tensor_io.h"
+#include "base/random.h"
+#include "cli/cmd_common.h"
+#include "data/sampler.h"
+#include "model/drafter.h"
+#include "ops/tensor_io.h"
 #include "test_device.h"
 #include "must.h"
 
@@ -263,7 +263,7 @@ static void dpace_weights(const struct rig *r, bool anchor_first, double alpha, 
     }
 }
 
-static void dpace_weighs_rows_by_what_comes_before_and_behind(void **state)
+static void dpace_weighs_rows_by_what_comes_before_and_after(void **state)
 {
     (void)state;
     static const double alphas[] = {0.5, 0.1, 1};
@@ -378,7 +378,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(soft_targets_have_the_gradient_of_their_loss),
-        cmocka_unit_test(dpace_weighs_rows_by_what_comes_before_and_behind),
+        cmocka_unit_test(dpace_weighs_rows_by_what_comes_before_and_after),
         cmocka_unit_test(prefixes_show_the_text_and_have_no_loss),
         cmocka_unit_test(prefixes_fall_off_by_a_tenth),
         cmocka_unit_test(anchor_first_shifts_the_labels),

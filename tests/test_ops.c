@@ -10,10 +10,10 @@
 
 #include <cmocka.h>
 
-#include "check.h"
-#include "ops.h"
-#include "dtype.h"
-#include "random.h"
+#include "base/dtype.h"
+#include "base/random.h"
+#include "check/check.h"
+#include "ops/ops.h"
 #include "test_device.h"
 
 static void test_table(void **state)
@@ -26,8 +26,7 @@ static void test_table(void **state)
         struct cld_check_options options = {.op = o->name, .seed = 1};
         if (strstr(o->name, "gemm") || strstr(o->name, "attention"))
             continue;
-        assert_int_equal(cld_check_device(&cpu, &options, &n_passed, &n_failed, &err),
-                         CLD_OK);
+        assert_int_equal(cld_check_device(&cpu, &options, &n_passed, &n_failed, &err), CLD_OK);
         assert_int_equal(n_failed, 0);
         n_all += n_passed;
     }
@@ -40,7 +39,7 @@ struct bench {
     struct cld_error err;
 };
 
-static struct bench open_bench(enum cld_family family)
+static struct bench open_bench(enum cld_kernel_family family)
 {
     return (struct bench){open_queue(family), CLD_ERROR_INIT};
 }
@@ -65,7 +64,7 @@ static void read_floats(struct bench *b, const struct cld_tensor *t, float *valu
 static void test_refused_shapes(void **state)
 {
     (void)state;
-    struct bench b = open_bench(CLD_FAMILY_AUTO);
+    struct bench b = open_bench(CLD_KERNEL_FAMILY_AUTO);
     struct cld_tensor x = make(&b, CLD_F32, 3, 8), y = make(&b, CLD_F32, 3, 7),
                       w = make(&b, CLD_F32, 1, 8), n = make(&b, CLD_I32, 3, 8), past = x,
                       nowhere = x;
@@ -89,7 +88,7 @@ static void test_refused_shapes(void **state)
 }
 
 /* After a full batch a shorter one, down to nothing, needs no variant that was not built. */
-static void shorter_batches(enum cld_family family)
+static void shorter_batches(enum cld_kernel_family family)
 {
     struct bench b = open_bench(family);
     enum { n = 9, c = 40 };
@@ -98,8 +97,8 @@ static void shorter_batches(enum cld_family family)
                       dw = make(&b, CLD_F32, 1, c), labels = make(&b, CLD_I32, 1, n),
                       weights = make(&b, CLD_F32, 1, n), loss = make(&b, CLD_F32, 1, n),
                       hit = make(&b, CLD_I32, 1, n),
-                      scratch = make(&b, CLD_F32, 1,
-                                     cld_norm_scratch_bytes(b.q, c) / sizeof(float));
+                      scratch =
+                          make(&b, CLD_F32, 1, cld_norm_scratch_bytes(b.q, c) / sizeof(float));
     for (size_t i = n + 1; i-- > 0;) {
         struct cld_tensor xs = cld_tensor_rows(&x, n - i, i), gs = cld_tensor_rows(&g, n - i, i),
                           rs = cld_tensor_cols(&rstd, n - i, i),
@@ -138,15 +137,16 @@ static void write_values(struct bench *b, const struct cld_tensor *t, uint64_t s
 }
 
 /* turned [c, ld] bf16 holds [n, c] of plain bf16 but for a rounding, and zeros behind up to 8. */
-static void assert_turned(struct bench *b, const struct cld_tensor *turned,
-                          const struct cld_tensor *plain, float least)
+static void assert_transposed(struct bench *b, const struct cld_tensor *transposed,
+                              const struct cld_tensor *plain, float least)
 {
     static uint16_t x[most_values], y[most_values];
-    size_t n = plain->n_rows, c = plain->n_cols, ld = turned->ld;
+    size_t n = plain->n_rows, c = plain->n_cols, ld = transposed->ld;
     assert_true(c * ld <= most_values);
     assert_int_equal(cld_buf_read(plain->buf, 0, x, cld_tensor_bytes(plain), &b->err), CLD_OK);
-    assert_int_equal(cld_buf_read(turned->buf, 2 * turned->offset, y, c * ld * sizeof *y, &b->err),
-                     CLD_OK);
+    assert_int_equal(
+        cld_buf_read(transposed->buf, 2 * transposed->offset, y, c * ld * sizeof *y, &b->err),
+        CLD_OK);
     for (size_t j = 0; j < c; j++)
         for (size_t i = 0; i < (n + 7) / 8 * 8; i++) {
             float got = cld_bf16_to_f32(y[j * ld + i]);
@@ -158,31 +158,32 @@ static void assert_turned(struct bench *b, const struct cld_tensor *turned,
 
 /* Results in the order that tensor cores read are those that others read, with tails of rows, of
  * blocks and of strips. */
-static void test_turned_results(void **state)
+static void test_transposed_results(void **state)
 {
     static const size_t shapes[][2] = {{1, 8}, {133, 72}, {256, 128}, {70, 584}};
-    struct bench b = open_bench(CLD_FAMILY_GPU);
+    struct bench b = open_bench(CLD_KERNEL_FAMILY_GPU);
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         size_t n = shapes[i][0], c = shapes[i][1], ld = (n + 7) / 8 * 8 + 8;
         struct cld_tensor gate = make(&b, CLD_BF16, n, c), up = make(&b, CLD_BF16, n, c),
-                          y = make(&b, CLD_BF16, n, c), turned = make(&b, CLD_BF16, 2 * c, ld),
+                          y = make(&b, CLD_BF16, n, c), transposed = make(&b, CLD_BF16, 2 * c, ld),
                           d_gate = make(&b, CLD_BF16, n, c), d_up = make(&b, CLD_BF16, n, c);
-        struct cld_tensor half = cld_tensor_rows(&turned, 0, c);
+        struct cld_tensor half = cld_tensor_rows(&transposed, 0, c);
         write_values(&b, &gate, 1, 2);
         write_values(&b, &up, 2, 1);
-        half.n_cols = turned.n_cols = n;
+        half.n_cols = transposed.n_cols = n;
         assert_int_equal(cld_swiglu_forward(b.q, &gate, &up, &y, &b.err), CLD_OK);
-        assert_int_equal(cld_swiglu_forward_turned(b.q, &gate, &up, &half, &b.err), CLD_OK);
-        assert_turned(&b, &half, &y, 1e-6f);
+        assert_int_equal(cld_swiglu_forward_transposed(b.q, &gate, &up, &half, &b.err), CLD_OK);
+        assert_transposed(&b, &half, &y, 1e-6f);
         assert_int_equal(cld_swiglu_backward(b.q, &gate, &up, &y, &d_gate, &d_up, &b.err), CLD_OK);
         assert_int_equal(
-            cld_swiglu_backward_turned(b.q, &gate, &up, &y, &gate, &up, &turned, &b.err), CLD_OK);
-        assert_turned(&b, &half, &d_gate, 1e-6f);
-        half = cld_tensor_rows(&turned, c, c);
-        assert_turned(&b, &half, &d_up, 1e-6f);
-        half = cld_tensor_rows(&turned, 0, c);
-        assert_turned(&b, &half, &gate, 0);
+            cld_swiglu_backward_transposed(b.q, &gate, &up, &y, &gate, &up, &transposed, &b.err),
+            CLD_OK);
+        assert_transposed(&b, &half, &d_gate, 1e-6f);
+        half = cld_tensor_rows(&transposed, c, c);
+        assert_transposed(&b, &half, &d_up, 1e-6f);
+        half = cld_tensor_rows(&transposed, 0, c);
+        assert_transposed(&b, &half, &gate, 0);
 
         struct cld_tensor w = make(&b, CLD_BF16, 1, c), scales = make(&b, CLD_F32, 2, n);
         struct cld_tensor a = cld_tensor_rows(&scales, 0, 1), rstd = cld_tensor_rows(&scales, 1, 1);
@@ -190,9 +191,9 @@ static void test_turned_results(void **state)
         write_values(&b, &w, 5, 1);
         half.n_rows = c;
         assert_int_equal(cld_rmsnorm_forward(b.q, &up, &w, 1e-3f, &y, &a, &b.err), CLD_OK);
-        assert_int_equal(cld_rmsnorm_forward_turned(b.q, &up, &w, 1e-3f, &half, &rstd, &b.err),
+        assert_int_equal(cld_rmsnorm_forward_transposed(b.q, &up, &w, 1e-3f, &half, &rstd, &b.err),
                          CLD_OK);
-        assert_turned(&b, &half, &y, 1e-6f);
+        assert_transposed(&b, &half, &y, 1e-6f);
         read_floats(&b, &scales, rstds);
         for (size_t r = 0; r < n; r++)
             assert_true(fabsf(rstds[r] - rstds[n + r]) <= 1e-5f * rstds[r]);
@@ -208,9 +209,9 @@ static void test_turned_results(void **state)
         write_values(&b, &weights, 4, 1);
         assert_int_equal(cld_cross_entropy(b.q, &z, &labels, &weights, &loss, &hit, &y, &b.err),
                          CLD_OK);
-        assert_int_equal(cld_cross_entropy_turned(b.q, &z, &labels, &weights, &loss, &half, &b.err),
-                         CLD_OK);
-        assert_turned(&b, &half, &y, 1e-5f);
+        assert_int_equal(
+            cld_cross_entropy_transposed(b.q, &z, &labels, &weights, &loss, &half, &b.err), CLD_OK);
+        assert_transposed(&b, &half, &y, 1e-5f);
     }
     cld_queue_close(b.q);
 }
@@ -218,13 +219,13 @@ static void test_turned_results(void **state)
 static void test_shorter_batches(void **state)
 {
     (void)state;
-    shorter_batches(CLD_FAMILY_CPU);
-    shorter_batches(CLD_FAMILY_GPU);
+    shorter_batches(CLD_KERNEL_FAMILY_CPU);
+    shorter_batches(CLD_KERNEL_FAMILY_GPU);
 }
 
 /* Labels, positions and indices outside their range: a broken promise of the host, which must not
  * become a read outside the tensors. Sentinels of 1000 stand where such a read would go. */
-static void indices_outside(enum cld_family family)
+static void indices_outside(enum cld_kernel_family family)
 {
     struct bench b = open_bench(family);
     struct cld_tensor all = make(&b, CLD_F32, 3, 8), x = cld_tensor_rows(&all, 1, 1),
@@ -251,8 +252,7 @@ static void indices_outside(enum cld_family family)
     struct cld_tensor label = cld_tensor_cols(&index, 2, 1), weight = cld_tensor_cols(&ones, 0, 1),
                       loss = make(&b, CLD_F32, 1, 1), hit = make(&b, CLD_I32, 1, 1);
     weight.n_rows = weight.ld = 1;
-    assert_int_equal(cld_cross_entropy(b.q, &x, &label, &weight, &loss, &hit, &x, &b.err),
-                     CLD_OK);
+    assert_int_equal(cld_cross_entropy(b.q, &x, &label, &weight, &loss, &hit, &x, &b.err), CLD_OK);
     read_floats(&b, &loss, got);
     assert_true(got[0] > 2.07f && got[0] < 2.09f); /* log 8 */
     read_floats(&b, &all, values);
@@ -264,12 +264,12 @@ static void indices_outside(enum cld_family family)
 static void test_indices_outside(void **state)
 {
     (void)state;
-    indices_outside(CLD_FAMILY_CPU);
-    indices_outside(CLD_FAMILY_GPU);
+    indices_outside(CLD_KERNEL_FAMILY_CPU);
+    indices_outside(CLD_KERNEL_FAMILY_GPU);
 }
 
 /* Broken numbers are seen, not swallowed: one NaN logit, one infinite gradient. */
-static void non_finite(enum cld_family family)
+static void non_finite(enum cld_kernel_family family)
 {
     struct bench b = open_bench(family);
     struct cld_tensor z = make(&b, CLD_F32, 1, 40), label = make(&b, CLD_I32, 1, 1),
@@ -293,8 +293,8 @@ static void non_finite(enum cld_family family)
 static void test_non_finite(void **state)
 {
     (void)state;
-    non_finite(CLD_FAMILY_CPU);
-    non_finite(CLD_FAMILY_GPU);
+    non_finite(CLD_KERNEL_FAMILY_CPU);
+    non_finite(CLD_KERNEL_FAMILY_GPU);
 }
 
 /* Streams and seeds give different values, and a slice's values depend on its own numbering only.
@@ -302,7 +302,7 @@ static void test_non_finite(void **state)
 static void test_streams(void **state)
 {
     (void)state;
-    struct bench b = open_bench(CLD_FAMILY_AUTO);
+    struct bench b = open_bench(CLD_KERNEL_FAMILY_AUTO);
     struct cld_tensor t = make(&b, CLD_F32, 1, 64);
     float first[64], other[64];
     const uint64_t keys[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, (uint64_t)1 << 32}};
@@ -325,8 +325,7 @@ static void test_unknown_op(void **state)
     struct cld_error err = CLD_ERROR_INIT;
     size_t n_passed, n_failed;
     struct cld_check_options options = {.op = "no such thing"};
-    assert_int_equal(cld_check_device(&cpu, &options, &n_passed, &n_failed, &err),
-                     CLD_E_USAGE);
+    assert_int_equal(cld_check_device(&cpu, &options, &n_passed, &n_failed, &err), CLD_E_USAGE);
     assert_non_null(strstr(err.hint, "rmsnorm"));
 }
 
@@ -334,10 +333,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),           cmocka_unit_test(test_refused_shapes),
-        cmocka_unit_test(test_shorter_batches),
-        cmocka_unit_test(test_turned_results), cmocka_unit_test(test_indices_outside),
-        cmocka_unit_test(test_non_finite),      cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_unknown_op),
+        cmocka_unit_test(test_shorter_batches), cmocka_unit_test(test_transposed_results),
+        cmocka_unit_test(test_indices_outside), cmocka_unit_test(test_non_finite),
+        cmocka_unit_test(test_streams),         cmocka_unit_test(test_unknown_op),
     };
     return cmocka_run_group_tests(tests, find_cpu, close_devices);
 }

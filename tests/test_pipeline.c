@@ -15,13 +15,13 @@
 
 #include <cmocka.h>
 
-#include "checkpoint.h"
-#include "device.h"
-#include "log.h"
-#include "pipeline.h"
-#include "signals.h"
+#include "base/log.h"
+#include "base/signals.h"
+#include "opencl/device.h"
+#include "workers/checkpoint.h"
+#include "workers/pipeline.h"
 #include "temp_dir.h"
-#include "trainer.h"
+#include "train/trainer.h"
 
 enum { N_STEPS = 10, MAX_SETS = 32 };
 
@@ -157,9 +157,9 @@ static void two_and_four_drafters(void **state)
 
 static void two_targets_and_three_drafters_repeat_bit_for_bit(void **state)
 {
-    const char *crew = "devices.targets=0,0;devices.drafters=0,0,0;devices.ring_slots=1";
-    must_train(*state, "crowd", crew, NULL);
-    must_train(*state, "again", crew, NULL);
+    const char *set = "devices.targets=0,0;devices.drafters=0,0,0;devices.ring_slots=1";
+    must_train(*state, "crowd", set, NULL);
+    must_train(*state, "again", set, NULL);
     assert_learned_alike(*state, "crowd", "one");
     assert_same_bits(*state, "crowd", "again");
 }
@@ -190,9 +190,9 @@ static void resumes_with_another_number_of_drafters(void **state)
 /* bf16 keeps master weights in shards, and a checkpoint has them whole. */
 static void masters_of_shards_are_exact(void **state)
 {
-    const char *crew = "devices.drafters=0,0;runtime.precision=bf16;train.checkpoint_every=5";
-    must_train(*state, "half", crew, NULL);
-    resume(*state, "half", "half-half", crew);
+    const char *set = "devices.drafters=0,0;runtime.precision=bf16;train.checkpoint_every=5";
+    must_train(*state, "half", set, NULL);
+    resume(*state, "half", "half-half", set);
     assert_same_bits(*state, "half-half", "half");
 }
 
@@ -288,7 +288,7 @@ static int set_up(void **state)
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_devices *devices = NULL;
     struct cld_device_info d;
-    if (cld_devices_open(&devices, &err) || cld_devices_pick(devices, "0", &d, &err)) {
+    if (cld_devices_open(&devices, &err) || cld_devices_find(devices, "0", &d, &err)) {
         print_error("%s\n", err.what);
         return -1;
     }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ptx.h"
+#include "opencl/ptx.h"
 
 /* In the form in which the driver writes it. */
 static const char sample[] = "//\n"

@@ -6,10 +6,9 @@
 
 #include <cmocka.h>
 
-#include "queue.h"
-#include "transfer.h"
+#include "opencl/queue.h"
+#include "opencl/transfer.h"
 #include "test_device.h"
-
 
 static struct cld_queue *open_with_budget(size_t budget_bytes)
 {
@@ -106,14 +105,14 @@ static void broken_builds_and_names_are_errors(void **state)
 
 /* Each side waits for the other one: kernels (fills and copies stand for them) make what is copied
  * out, and use what is copied in. */
-static void copies_beside_kernels_wait_for_marks(void **state)
+static void copies_beside_kernels_wait_for_events(void **state)
 {
     (void)state;
     enum { N_ROUNDS = 50, N = 1 << 14 };
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_queue *q = open_with_budget(0);
     struct cld_buf *a = NULL, *b = NULL, *c = NULL, *pinned = NULL;
-    struct cld_mark made = {0}, out = {0}, in = {0};
+    struct cld_event made = {0}, out = {0}, in = {0};
     void *memory = NULL;
     uint32_t got = 0;
     assert_int_equal(cld_buf_create(q, "a", N, &a, &err), CLD_OK);
@@ -124,9 +123,9 @@ static void copies_beside_kernels_wait_for_marks(void **state)
     cld_queue_seal(q); /* a run does this after the warm-up, too */
     for (uint32_t i = 1; i <= N_ROUNDS; i++) {
         assert_int_equal(cld_buf_fill(a, 0, N, i, &err), CLD_OK);
-        assert_int_equal(cld_mark_kernels(q, &made, &err), CLD_OK);
+        assert_int_equal(cld_event_after_kernels(q, &made, &err), CLD_OK);
         assert_int_equal(cld_transfer_read(a, 4, host + 1, N - 4, &made, &out, &err), CLD_OK);
-        assert_int_equal(cld_mark_wait(&out, &err), CLD_OK);
+        assert_int_equal(cld_event_wait(&out, &err), CLD_OK);
         assert_int_equal(host[1], i);
         assert_int_equal(host[N / 4 - 1], i);
         host[N / 4] = i + 1000;
@@ -139,10 +138,10 @@ static void copies_beside_kernels_wait_for_marks(void **state)
     assert_int_equal(host[0], 0); /* nobody touched it */
     assert_int_equal(cld_transfer_read(a, 4, host, N, NULL, &out, &err), CLD_E_INTERNAL);
     assert_int_equal(cld_transfer_write(a, SIZE_MAX, host, 4, NULL, &in, &err), CLD_E_INTERNAL);
-    cld_mark_drop(&made);
-    cld_mark_drop(&out);
-    cld_mark_drop(&in);
-    assert_int_equal(cld_mark_wait(&in, &err), CLD_OK); /* nothing to wait for */
+    cld_event_release(&made);
+    cld_event_release(&out);
+    cld_event_release(&in);
+    assert_int_equal(cld_event_wait(&in, &err), CLD_OK); /* nothing to wait for */
     cld_queue_close(q);
 }
 
@@ -151,19 +150,19 @@ static void devices_are_chosen_by_number_name_and_part(void **state)
     (void)state;
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_device_info d;
-    assert_int_equal(cld_devices_pick(devices, "0", &d, &err), CLD_OK);
+    assert_int_equal(cld_devices_find(devices, "0", &d, &err), CLD_OK);
     assert_int_equal(d.index, 0);
-    assert_int_equal(cld_devices_pick(devices, "portable computing", &d, &err), CLD_OK);
-    assert_int_equal(cld_devices_pick(devices, "99", &d, &err), CLD_E_DEVICE);
-    assert_int_equal(cld_devices_pick(devices, "0x", &d, &err), CLD_E_DEVICE);
-    assert_int_equal(cld_devices_pick(devices, "no such device", &d, &err), CLD_E_DEVICE);
+    assert_int_equal(cld_devices_find(devices, "portable computing", &d, &err), CLD_OK);
+    assert_int_equal(cld_devices_find(devices, "99", &d, &err), CLD_E_DEVICE);
+    assert_int_equal(cld_devices_find(devices, "0x", &d, &err), CLD_E_DEVICE);
+    assert_int_equal(cld_devices_find(devices, "no such device", &d, &err), CLD_E_DEVICE);
     assert_non_null(strstr(err.what, "no such device"));
-    assert_int_equal(cld_devices_pick(devices, "cpu:2/2", &d, &err), CLD_E_DEVICE);
-    assert_int_equal(cld_devices_pick(devices, "cpu:0/100000", &d, &err), CLD_E_DEVICE);
-    assert_int_equal(cld_devices_pick(devices, "cpu:0/1", &d, &err), CLD_OK);
+    assert_int_equal(cld_devices_find(devices, "cpu:2/2", &d, &err), CLD_E_DEVICE);
+    assert_int_equal(cld_devices_find(devices, "cpu:0/100000", &d, &err), CLD_E_DEVICE);
+    assert_int_equal(cld_devices_find(devices, "cpu:0/1", &d, &err), CLD_OK);
     if (cpu.n_compute_units < 2)
         return;
-    assert_int_equal(cld_devices_pick(devices, "cpu:1/2", &d, &err), CLD_OK);
+    assert_int_equal(cld_devices_find(devices, "cpu:1/2", &d, &err), CLD_OK);
     struct cld_queue_options options = {.name = "half"};
     struct cld_queue *q = NULL;
     assert_int_equal(cld_queue_open(&d, &options, &q, &err), CLD_OK);
@@ -178,7 +177,7 @@ int main(void)
         cmocka_unit_test(new_buffers_are_zero_and_bounds_are_kept),
         cmocka_unit_test(sealed_queue_refuses_what_the_warm_up_left_out),
         cmocka_unit_test(broken_builds_and_names_are_errors),
-        cmocka_unit_test(copies_beside_kernels_wait_for_marks),
+        cmocka_unit_test(copies_beside_kernels_wait_for_events),
         cmocka_unit_test(devices_are_chosen_by_number_name_and_part),
     };
     return cmocka_run_group_tests(tests, find_cpu, close_devices);

@@ -1,5 +1,5 @@
-/* Tests of the table of quirks: which versions it is of, and that a device whose IL is wrong gets no
- * module. */
+/* Tests of the table of quirks: which versions it is of, and that a device whose IL is wrong gets
+ * no module. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "file.h"
-#include "sampler.h"
+#include "base/file.h"
+#include "data/sampler.h"
 
 static void an_epoch_is_a_permutation(void **state)
 {

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "schedule.h"
+#include "workers/schedule.h"
 
 static struct cld_config config(enum cld_schedule schedule, size_t steps, double warmup)
 {

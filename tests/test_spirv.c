@@ -12,13 +12,13 @@
 #define kDefaultMaxIdBound test_max_id_bound
 #include <spirv-tools/libspirv.h>
 
-#include "file.h"
-#include "modules.h"
-#include "nvptx.h"
-#include "queue.h"
-#include "spirv.h"
+#include "base/file.h"
+#include "opencl/modules.h"
+#include "opencl/nvptx.h"
+#include "opencl/queue.h"
+#include "opencl/spirv.h"
 #include "temp_dir.h"
-#include "variants.h"
+#include "opencl/variants.h"
 
 /* A kernel that stores nothing: twice(global float *, ulong), in the model of ADDRESSES. */
 #define MODULE(ADDRESSES, CAPABILITIES)                                                            \

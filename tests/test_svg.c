@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "svg.h"
+#include "formats/svg.h"
 
 /* Every element that begins ends, in order, and no < or & stands bare. Enough of XML for what is
  * written here: no comments, no CDATA. Returns the number of elements, or -1. */

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench_journal.h"
-#include "bench_run.h"
-#include "sweep.h"
+#include "bench/bench_journal.h"
+#include "bench/bench_run.h"
+#include "bench/sweep.h"
 #include "temp_dir.h"
 
 /* --- values ----------------------------------------------------------------------------------- */

@@ -6,8 +6,8 @@
 #include <cmocka.h>
 
 #include "small_drafter.h"
-#include "target.h"
-#include "tensor_io.h"
+#include "model/target.h"
+#include "ops/tensor_io.h"
 #include "test_device.h"
 
 /* Golden targets are test_cases.sh's; here is what it cannot see. */
@@ -39,7 +39,7 @@ static struct fixture *open_target(size_t head_dim)
     struct cld_target_options options = {
         .storage = CLD_F32, .n_tokens = 16, .n_positions = 16, .taps = taps, .n_taps = 1};
     assert_non_null(f);
-    f->q = open_queue(CLD_FAMILY_AUTO);
+    f->q = open_queue(CLD_KERNEL_FAMILY_AUTO);
     assert_non_null(f->plan = cld_plan_new());
     OK(cld_target_describe(&f->t, &config, &options, f->q, f->plan, &err));
     OK(cld_plan_create(f->plan, f->q, &err));

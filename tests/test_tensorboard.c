@@ -1,6 +1,6 @@
 /* Event files, read by a decoder of the test's own: TFRecord, CRC-32C by tables, protocol buffers.
  */
-#include "tensorboard.h"
+#include "formats/tensorboard.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,8 +12,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "file.h"
-#include "metrics.h"
+#include "base/file.h"
+#include "train/metrics.h"
 #include "temp_dir.h"
 #include "must.h"
 

@@ -12,11 +12,11 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "check_tokenizer.h"
-#include "file.h"
-#include "nfc.h"
-#include "regex.h"
-#include "tokenizer.h"
+#include "base/file.h"
+#include "check/check_tokenizer.h"
+#include "text/nfc.h"
+#include "text/regex.h"
+#include "text/tokenizer.h"
 
 #define DATA "tests/data/tokenizer/"
 
@@ -147,8 +147,10 @@ static void malformed_utf8_is_refused(void **state)
     struct cld_tokenizer *t = load(DATA "tiny/tokenizer.json");
     struct cld_encoder *e = NULL;
     struct cld_tokens tokens = {0};
-    static const char *const bad[] = {"\x80", "a\xff", "\xc3", "\xc0\xaf", "\xed\xa0\x80",
-                                      "\xf4\x90\x80\x80", "\xe2\x82", "\xf8\x88\x80\x80\x80"};
+    static const char *const bad[] = {"\x80",         "a\xff",
+                                      "\xc3",         "\xc0\xaf",
+                                      "\xed\xa0\x80", "\xf4\x90\x80\x80",
+                                      "\xe2\x82",     "\xf8\x88\x80\x80\x80"};
     assert_int_equal(cld_encoder_new(t, &e, &err), CLD_OK);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(cld_encode(e, bad[i], strlen(bad[i]), false, &tokens, &err), CLD_E_INPUT);
@@ -278,15 +280,20 @@ static void what_is_not_supported_is_refused_by_name(void **state)
     refuses(NULL, "truncation", "{\"max_length\": 5}", "truncation");
     refuses(NULL, "padding", "{}", "padding");
     refuses(NULL, "normalizer", "{\"type\": \"NFKC\"}", "NFKC");
-    refuses(NULL, "normalizer", "{\"type\": \"Sequence\", \"normalizers\": "
-            "[{\"type\": \"Lowercase\"}]}", "Lowercase");
+    refuses(NULL, "normalizer",
+            "{\"type\": \"Sequence\", \"normalizers\": "
+            "[{\"type\": \"Lowercase\"}]}",
+            "Lowercase");
     refuses(NULL, "decoder", "{\"type\": \"WordPiece\"}", "WordPiece");
     refuses(NULL, "post_processor", "{\"type\": \"BertProcessing\"}", "BertProcessing");
     refuses(NULL, "pre_tokenizer", "null", "pre_tokenizer");
     refuses(NULL, "pre_tokenizer", "{\"type\": \"Metaspace\"}", "Metaspace");
-    refuses(NULL, "pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": "
-            "[{\"type\": \"Punctuation\"}, {\"type\": \"ByteLevel\"}]}", "Punctuation");
-    refuses(NULL, "pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": "
+    refuses(NULL, "pre_tokenizer",
+            "{\"type\": \"Sequence\", \"pretokenizers\": "
+            "[{\"type\": \"Punctuation\"}, {\"type\": \"ByteLevel\"}]}",
+            "Punctuation");
+    refuses(NULL, "pre_tokenizer",
+            "{\"type\": \"Sequence\", \"pretokenizers\": "
             "[{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": "
             "\"MergedWithNext\", \"invert\": false}, {\"type\": \"ByteLevel\"}]}",
             "MergedWithNext");
@@ -369,11 +376,11 @@ static void patterns_are_translated_or_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "a*",     "\\w+",      "\\bx",       "^a",    "a$",     "[[:alpha:]]",     "[a&&b]",
-        "a{2}+",  "a{,3}",     "(a",         "a)",    "[a",     "\\",              "(?<n>a)",
-        "(?i)a",  "(*UTF)a",   "\\p{Xx}",    "\\h",   "\\1",    "[]a]",            "(?i:stop)",
-        "\\x",    "\\ud800",   "\\xff",      "[\\S]", "\\p{L",  "(?i:\xc3\x9f)",   "a|b*",
-        "\xff",   "\\pL"};
+        "a*",     "\\w+",    "\\bx",          "^a",      "a$",      "[[:alpha:]]",
+        "[a&&b]", "a{2}+",   "a{,3}",         "(a",      "a)",      "[a",
+        "\\",     "(?<n>a)", "(?i)a",         "(*UTF)a", "\\p{Xx}", "\\h",
+        "\\1",    "[]a]",    "(?i:stop)",     "\\x",     "\\ud800", "\\xff",
+        "[\\S]",  "\\p{L",   "(?i:\xc3\x9f)", "a|b*",    "\xff",    "\\pL"};
     static const struct {
         const char *pattern, *text;
         size_t begin, end;
@@ -404,8 +411,9 @@ static void patterns_are_translated_or_refused(void **state)
         size_t begin, end;
         if (cld_regex_new(good[i].pattern, strlen(good[i].pattern), &r, &err))
             fail_msg("%s", err.what);
-        assert_int_equal(cld_regex_find(r, m, good[i].text, strlen(good[i].text), 0, &begin, &end,
-                                        &err), CLD_OK);
+        assert_int_equal(
+            cld_regex_find(r, m, good[i].text, strlen(good[i].text), 0, &begin, &end, &err),
+            CLD_OK);
         assert_int_equal(begin, good[i].begin);
         assert_int_equal(end, good[i].end);
         cld_regex_free(r);
@@ -431,10 +439,10 @@ static void normalisation_keeps_track_of_offsets(void **state)
     assert_int_equal(cld_nfc_run(&b, text, sizeof text - 1, &out, &n, &from, &err), CLD_OK);
     assert_int_equal(n, sizeof want - 1);
     assert_memory_equal(out, want, n);
-    assert_int_equal(from[1], 1);                    /* composed: from its base */
-    assert_int_equal(from[3], 4);                    /* y */
-    assert_int_equal(from[5], 6);                    /* composed, from the a */
-    assert_int_equal(from[n - 1], sizeof text - 2);  /* z */
+    assert_int_equal(from[1], 1);                   /* composed: from its base */
+    assert_int_equal(from[3], 4);                   /* y */
+    assert_int_equal(from[5], 6);                   /* composed, from the a */
+    assert_int_equal(from[n - 1], sizeof text - 2); /* z */
     /* a mark younger than Unicode 9 does not move */
     static const char young[] = "a\xe0\xa7\xbe\xcc\xa3";
     assert_int_equal(cld_nfc_run(&b, young, sizeof young - 1, &out, &n, &from, &err), CLD_OK);

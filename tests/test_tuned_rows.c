@@ -9,13 +9,14 @@
 
 #include <string.h>
 
-#include "bench_subject.h"
-#include "ops.h"
-#include "self_test.h"
+#include "bench/bench_subject.h"
+#include "check/self_test.h"
+#include "ops/ops.h"
 #include "test_device.h"
 
 #include "must.h"
 #include "temp_dir.h"
+#include "ops/tuning.h"
 
 static struct cld_device_info device_of(enum cld_device_class class)
 {
@@ -34,8 +35,8 @@ static void check(enum cld_tuned family, const struct cld_device_info *d,
     size_t n_failed = 0;
     struct cld_check_options options = {.ops = ops,
                                         .seed = 1,
-                                        .family = d->class == CLD_CLASS_CPU ? CLD_FAMILY_CPU
-                                                                            : CLD_FAMILY_GPU,
+                                        .family = d->class == CLD_CLASS_CPU ? CLD_KERNEL_FAMILY_CPU
+                                                                            : CLD_KERNEL_FAMILY_GPU,
                                         .tuning = rows,
                                         .list = list};
     options.skip[storage == CLD_F32 ? CLD_BF16 : CLD_F32] = true;
@@ -86,7 +87,7 @@ static void test_row_is_built(void **state)
         size_t n_after = n_with_groups(groups[i].family, &rows, local);
         if (n_after <= n_before)
             fail_msg("%s: %zu variants have groups of %zu, %zu had",
-                     cld_tuned_family(groups[i].family)->name, n_after, local, n_before);
+                     cld_tunable_kernel(groups[i].family)->name, n_after, local, n_before);
     }
 }
 
@@ -116,7 +117,7 @@ static void test_scratch_follows(void **state)
     for (size_t storage = 0; storage < 2; storage++) {
         struct cld_queue *q = NULL;
         const struct cld_queue_options options = {
-            .name = "test", .family = CLD_FAMILY_CPU, .tuning = &rows};
+            .name = "test", .family = CLD_KERNEL_FAMILY_CPU, .tuning = &rows};
         cld_tuning_defaults(&cpu, &rows);
         OK(cld_queue_open(&cpu, &options, &q, &err));
         assert_int_equal(cld_norm_scratch_bytes(q, head_dim), n_default * part_bytes);
@@ -131,8 +132,8 @@ static void test_scratch_follows(void **state)
 /* --- rows are right, or cannot be ------------------------------------------------------------- */
 
 /* Every parameter at its least value that the device can have, or at its largest. */
-static void far_row(const struct cld_tuned_family *f, const struct cld_device_info *d, bool largest,
-                    struct cld_tuned_row *row)
+static void far_row(const struct cld_tunable_kernel *f, const struct cld_device_info *d,
+                    bool largest, struct cld_tuned_row *row)
 {
     char why[256];
     *row = f->defaults(d);
@@ -164,7 +165,7 @@ static void test_values_are_right(void **state)
     (void)state;
     for (size_t i = 0; i < 2 * sizeof all / sizeof *all; i++) {
         const struct cld_device_info d = device_of(all[i / 2].class);
-        const struct cld_tuned_family *f = cld_tuned_family(all[i / 2].family);
+        const struct cld_tunable_kernel *f = cld_tunable_kernel(all[i / 2].family);
         struct cld_tuning rows;
         size_t n_passed = 0;
         cld_tuning_defaults(&d, &rows);
@@ -184,7 +185,7 @@ static void test_no_such_groups(void **state)
     (void)state;
     small.max_group = 128;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
-        const struct cld_tuned_family *f = cld_tuned_family(groups[i].family);
+        const struct cld_tunable_kernel *f = cld_tunable_kernel(groups[i].family);
         struct cld_tuned_row row = {{0}};
         for (size_t p = 0; p < f->n_params; p++)
             row.v[p] = f->params[p].values[0];
@@ -198,9 +199,10 @@ static void test_no_such_groups(void **state)
 /* Where groups have one work-item there is no number of them to choose. */
 static void test_only_what_matters_on_cpus(void **state)
 {
-    const struct cld_tuned_family *rope = cld_tuned_family(CLD_TUNED_QKNORM_ROPE),
-                                  *sum = cld_tuned_family(CLD_TUNED_SUM_SQUARES);
-    struct cld_queue *q = open_queue(CLD_FAMILY_CPU), *gpu = open_queue(CLD_FAMILY_GPU);
+    const struct cld_tunable_kernel *rope = cld_tunable_kernel(CLD_TUNED_QKNORM_ROPE),
+                                    *sum = cld_tunable_kernel(CLD_TUNED_SUM_SQUARES);
+    struct cld_queue *q = open_queue(CLD_KERNEL_FAMILY_CPU),
+                     *gpu = open_queue(CLD_KERNEL_FAMILY_GPU);
     struct cld_tuned_row row = rope->defaults(&cpu);
     char why[256];
     (void)state;
@@ -216,10 +218,10 @@ static void test_only_what_matters_on_cpus(void **state)
         strstr(cld_tuned_row_objection(sum, &cpu, &row, why, sizeof why), "one work-item"));
     assert_true(rope->works(q) && sum->works(q));
     for (int f = CLD_TUNED_SWIGLU; f <= CLD_TUNED_CROSS_ENTROPY; f++)
-        assert_false(cld_tuned_family((enum cld_tuned)f)->works(q));
-    assert_false(cld_tuned_family(CLD_TUNED_ADAMW)->works(q));
+        assert_false(cld_tunable_kernel((enum cld_tuned)f)->works(q));
+    assert_false(cld_tunable_kernel(CLD_TUNED_ADAMW)->works(q));
     for (int f = CLD_TUNED_QKNORM_ROPE; f <= CLD_TUNED_ADAMW; f++)
-        assert_true(cld_tuned_family((enum cld_tuned)f)->works(gpu));
+        assert_true(cld_tunable_kernel((enum cld_tuned)f)->works(gpu));
     cld_queue_close(q);
     cld_queue_close(gpu);
 }
@@ -227,7 +229,7 @@ static void test_only_what_matters_on_cpus(void **state)
 static void test_refused(void **state)
 {
     const char *dir = *state;
-    struct cld_tuned_record r = {.family = CLD_TUNED_SUM_SQUARES,
+    struct cld_tuned_result r = {.family = CLD_TUNED_SUM_SQUARES,
                                  .row = {{256, 5000}},
                                  .ms = 1,
                                  .default_ms = 2,
@@ -268,7 +270,7 @@ static const char configuration[] = "[data]\n"
 /* Builds and runs the subject with the default, and with a row that wants more scratch. */
 static void run_subject(struct cld_queue *q, struct cld_tune_subject *subject)
 {
-    const struct cld_tuned_family *f = cld_tuned_family(subject->family);
+    const struct cld_tunable_kernel *f = cld_tunable_kernel(subject->family);
     struct cld_tuned_row row;
     assert_true(subject->of[0]);
     OK(subject->build(q, subject->arg, &err));
@@ -293,7 +295,8 @@ static void run_subjects(enum cld_device_class class, const char *want)
     struct cld_queue *q = NULL;
     struct cld_tune_shapes shapes = {.bench = {.cfg = &cfg, .device = &d, .devices = devices}};
     const struct cld_queue_options options = {
-        .name = "test", .family = class == CLD_CLASS_CPU ? CLD_FAMILY_CPU : CLD_FAMILY_GPU};
+        .name = "test",
+        .family = class == CLD_CLASS_CPU ? CLD_KERNEL_FAMILY_CPU : CLD_KERNEL_FAMILY_GPU};
     char got[512] = "";
     OK(cld_config_parse(configuration, "a test", &cfg, &err));
     OK(cld_tune_shapes_read(&shapes, &err));
@@ -301,7 +304,7 @@ static void run_subjects(enum cld_device_class class, const char *want)
     for (size_t i = 0; i < CLD_N_TUNED * cld_tuned_classes; i++) {
         struct cld_tune_subject subject = {.family = (enum cld_tuned)(i / cld_tuned_classes),
                                            .class = i % cld_tuned_classes};
-        const struct cld_tuned_family *f = cld_tuned_family(subject.family);
+        const struct cld_tunable_kernel *f = cld_tunable_kernel(subject.family);
         size_t at = strlen(got);
         bool any = false;
         if (!f->works(q) || subject.class >= cld_tuned_n_classes(f) ||

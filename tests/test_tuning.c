@@ -10,17 +10,18 @@
 
 #include <jansson.h>
 
-#include "check_gemm.h"
-#include "op_attention.h"
-#include "op_gemm.h"
-#include "ops.h"
-#include "self_test.h"
-#include "signals.h"
+#include "base/signals.h"
+#include "check/check_gemm.h"
+#include "check/self_test.h"
+#include "ops/op_attention.h"
+#include "ops/op_gemm.h"
+#include "ops/ops.h"
 #include "test_device.h"
-#include "tune.h"
+#include "bench/tune.h"
 
 #include "must.h"
 #include "temp_dir.h"
+#include "ops/tuning.h"
 
 /* Parameters of gemm_cpu by their place. */
 enum { ROWS, VECTORS, DEPTH, TOGETHER, STRIPS, PIECES };
@@ -37,13 +38,13 @@ static int set_up(void **state)
 
 static struct cld_tuned_row standard(void)
 {
-    return cld_tuned_family(CLD_TUNED_GEMM_CPU)->defaults(&cpu);
+    return cld_tunable_kernel(CLD_TUNED_GEMM_CPU)->defaults(&cpu);
 }
 
 /* A measured row of gemm_cpu that has one value other than the default. */
-static struct cld_tuned_record record_of(size_t class, size_t param, size_t value)
+static struct cld_tuned_result record_of(size_t class, size_t param, size_t value)
 {
-    struct cld_tuned_record r = {.family = CLD_TUNED_GEMM_CPU,
+    struct cld_tuned_result r = {.family = CLD_TUNED_GEMM_CPU,
                                  .class = class,
                                  .row = standard(),
                                  .ms = 1.5,
@@ -62,7 +63,7 @@ static void test_defaults(void **state)
     (void)state;
     cld_tuning_defaults(&cpu, &t);
     for (int f = 0; f < CLD_N_TUNED; f++) {
-        const struct cld_tuned_family *family = cld_tuned_family((enum cld_tuned)f);
+        const struct cld_tunable_kernel *family = cld_tunable_kernel((enum cld_tuned)f);
         char why[256], hash[CLD_SHA256_HEX_BYTES];
         assert_int_equal(cld_tuned_named(family->name), f);
         assert_in_range(cld_tuned_n_classes(family), 1, cld_tuned_classes);
@@ -120,8 +121,8 @@ static void test_shipped(void **state)
 static void test_round_trip(void **state)
 {
     const char *dir = *state;
-    struct cld_tuned_record r[2] = {record_of(OTHER, DEPTH, 384), record_of(FEW_ROWS, ROWS, 4)};
-    struct cld_tuned_record again = record_of(OTHER, DEPTH, 128);
+    struct cld_tuned_result r[2] = {record_of(OTHER, DEPTH, 384), record_of(FEW_ROWS, ROWS, 4)};
+    struct cld_tuned_result again = record_of(OTHER, DEPTH, 128);
     struct cld_tuning t;
     char *path = cld_tuning_path(dir, &cpu);
     OK(cld_tuning_save(path, &cpu, r, 2, &err));
@@ -146,7 +147,7 @@ static void test_round_trip(void **state)
 /* The text of a good table, with `from` once replaced by `to`, written where it belongs. */
 static char *damaged(const char *dir, const char *from, const char *to)
 {
-    const struct cld_tuned_record r = record_of(OTHER, DEPTH, 384);
+    const struct cld_tuned_result r = record_of(OTHER, DEPTH, 384);
     char *path = cld_tuning_path(dir, &cpu), *text = NULL;
     size_t n_bytes = 0;
     remove(path);
@@ -197,7 +198,7 @@ static void test_refused(void **state)
 static void test_two_rows(void **state)
 {
     const char *dir = *state;
-    const struct cld_tuned_record r[2] = {record_of(OTHER, DEPTH, 384),
+    const struct cld_tuned_result r[2] = {record_of(OTHER, DEPTH, 384),
                                           record_of(OTHER, DEPTH, 64)};
     struct cld_tuning t;
     char *path = cld_tuning_path(dir, &cpu);
@@ -212,7 +213,7 @@ static void test_two_rows(void **state)
 static void test_other_driver_is_left(void **state)
 {
     const char *dir = *state;
-    const struct cld_tuned_record old = record_of(OTHER, DEPTH, 384),
+    const struct cld_tuned_result old = record_of(OTHER, DEPTH, 384),
                                   new = record_of(FEW_ROWS, DEPTH, 128);
     struct cld_device_info updated = cpu;
     struct cld_tuning t;
@@ -233,7 +234,7 @@ static void test_writable(void **state)
     const char *dir = *state;
     struct cld_device_info other = cpu;
     char *path = cld_format("%s/table.json", dir), *below = cld_format("%s/none/t.json", dir);
-    const struct cld_tuned_record r = record_of(OTHER, DEPTH, 384);
+    const struct cld_tuned_result r = record_of(OTHER, DEPTH, 384);
     OK(cld_tuning_writable(path, false, &cpu, &err));
     assert_false(cld_file_exists(path)); /* looking leaves nothing */
     OK(cld_file_write(path, "", 0, &err));
@@ -276,7 +277,7 @@ static void test_stale(void **state)
     struct cld_device_info other = cpu;
     struct cld_tuning t;
     char hash[CLD_SHA256_HEX_BYTES];
-    OK(cld_tuned_sources(cld_tuned_family(CLD_TUNED_GEMM_CPU), hash, &err));
+    OK(cld_tuned_sources(cld_tunable_kernel(CLD_TUNED_GEMM_CPU), hash, &err));
     char *path = damaged(dir, hash, "0123");
     OK(cld_tuning_load(path, NULL, &cpu, &t, &err));
     assert_false(cld_tuning_changes(&t, CLD_TUNED_GEMM_CPU, &cpu));
@@ -311,8 +312,9 @@ static void test_distrusted(void **state)
     free(path);
 }
 
-/* The GPU family's kernels on a CPU have a table of their own, whose rows the other's would refuse. */
-static void test_families_apart(void **state)
+/* The GPU family's kernels on a CPU have a table of their own, whose rows the other's would refuse.
+ */
+static void test_kernel_families_apart(void **state)
 {
     struct cld_device_info own = cpu, other = cpu;
     own.host_memory = other.host_memory = true;
@@ -333,11 +335,11 @@ struct product {
     struct cld_buf *scratch;
 };
 
-static void open_product(struct product *p, const struct cld_tuning *tuning,
-                         struct cld_variants *list, bool profile, size_t m, size_t n, size_t k)
+static void open_gemm(struct product *p, const struct cld_tuning *tuning, struct cld_variants *list,
+                      bool profile, size_t m, size_t n, size_t k)
 {
     const struct cld_queue_options options = {.name = "test",
-                                              .family = CLD_FAMILY_CPU,
+                                              .family = CLD_KERNEL_FAMILY_CPU,
                                               .profile = profile,
                                               .tuning = tuning,
                                               .list = list};
@@ -360,12 +362,12 @@ static void test_row_is_built(void **state)
     struct product p;
     (void)state;
     cld_tuning_defaults(&cpu, &t);
-    open_product(&p, NULL, &list, false, 200, 50, 60);
+    open_gemm(&p, NULL, &list, false, 200, 50, 60);
     OK(cld_gemm(p.q, &p.g, p.scratch, &err));
     cld_queue_close(p.q);
     size_t n_default = list.n;
     t.rows[CLD_TUNED_GEMM_CPU][OTHER].v[ROWS] = 4;
-    open_product(&p, &t, &list, false, 200, 50, 60);
+    open_gemm(&p, &t, &list, false, 200, 50, 60);
     OK(cld_gemm(p.q, &p.g, p.scratch, &err));
     assert_non_null(strstr(cld_gemm_backend_name(p.q, CLD_GEMM_AUTO), "4x16"));
     cld_queue_close(p.q);
@@ -386,7 +388,7 @@ static void test_classes_are_built(void **state)
     cld_tuning_defaults(&cpu, &t);
     t.rows[CLD_TUNED_GEMM_CPU][FEW_ROWS].v[ROWS] = 4;
     t.rows[CLD_TUNED_GEMM_CPU][FEW_ROWS].v[DEPTH] = 64; /* which needs scratch that others do not */
-    open_product(&p, &t, NULL, false, 200, 50, 100);
+    open_gemm(&p, &t, NULL, false, 200, 50, 100);
     OK(cld_gemm(p.q, &p.g, p.scratch, &err));
     cld_queue_seal(p.q);
     size_t n_builds = cld_queue_counts(p.q).n_builds;
@@ -402,8 +404,10 @@ static void test_attention_row(void **state)
 {
     const struct cld_tuned_row small = {{2, 32, 16}};
     struct cld_tuning t;
-    const struct cld_queue_options without = {.name = "test", .family = CLD_FAMILY_CPU},
-                                   with = {.name = "test", .family = CLD_FAMILY_CPU, .tuning = &t};
+    const struct cld_queue_options without = {.name = "test", .family = CLD_KERNEL_FAMILY_CPU},
+                                   with = {.name = "test",
+                                           .family = CLD_KERNEL_FAMILY_CPU,
+                                           .tuning = &t};
     struct cld_attention_plan plain, tuned, other;
     struct cld_queue *q[2];
     (void)state;
@@ -433,9 +437,9 @@ static void test_attention_row(void **state)
 static void test_attention_refused(void **state)
 {
     const char *dir = *state;
-    const struct cld_tuned_family *f = cld_tuned_family(CLD_TUNED_ATTENTION_CPU);
+    const struct cld_tunable_kernel *f = cld_tunable_kernel(CLD_TUNED_ATTENTION_CPU);
     struct cld_device_info wide = cpu;
-    struct cld_tuned_record r = {.family = CLD_TUNED_ATTENTION_CPU,
+    struct cld_tuned_result r = {.family = CLD_TUNED_ATTENTION_CPU,
                                  .row = {{4, 0, 40}},
                                  .ms = 1,
                                  .default_ms = 2,
@@ -464,18 +468,18 @@ static void test_attention_refused(void **state)
 static bool is_right(enum cld_tuned id, enum cld_device_class class,
                      const struct cld_tuned_row *row)
 {
-    const struct cld_tuned_family *f = cld_tuned_family(id);
+    const struct cld_tunable_kernel *f = cld_tunable_kernel(id);
     struct cld_device_info d = cpu;
     struct cld_tuning t;
     char why[160];
     size_t n_passed = 0, n_failed = 0;
     struct cld_check_op ops[2];
-    const struct cld_check_options options = {.ops = ops,
-                                              .seed = 1,
-                                              .family = class == CLD_CLASS_CPU ? CLD_FAMILY_CPU
-                                                                               : CLD_FAMILY_GPU,
-                                              .skip = {[CLD_BF16] = true},
-                                              .tuning = &t};
+    const struct cld_check_options options = {
+        .ops = ops,
+        .seed = 1,
+        .family = class == CLD_CLASS_CPU ? CLD_KERNEL_FAMILY_CPU : CLD_KERNEL_FAMILY_GPU,
+        .skip = {[CLD_BF16] = true},
+        .tuning = &t};
     d.class = class;
     if (cld_tuned_row_objection(f, &d, row, why, sizeof why))
         return false;
@@ -493,7 +497,7 @@ static bool is_right(enum cld_tuned id, enum cld_device_class class,
  * other families a row that has none of the defaults, or one. */
 static void test_values_are_right(void **state)
 {
-    const struct cld_tuned_family *f = cld_tuned_family(CLD_TUNED_GEMM_CPU);
+    const struct cld_tunable_kernel *f = cld_tunable_kernel(CLD_TUNED_GEMM_CPU);
     const struct cld_tuned_row small = {{64, 64, 32, 64}}, few_parts = {{128, 2, 256, 32}};
     const struct cld_tuned_row tiles[] = {{{1, 16, 16}}, {{2, 32, 48}}, {{4, 16, 64}}};
     size_t n_run = 0;
@@ -581,7 +585,7 @@ static enum cld_status tune(struct subject *s, double deadline_ms, struct cld_tu
                                              .whole = planted_check};
     const struct cld_tune_limits limits = {
         .repeats = 2, .least_ms = 0.01, .deadline_ms = deadline_ms};
-    open_product(&s->p, NULL, NULL, true, 160, 96, 520);
+    open_gemm(&s->p, NULL, NULL, true, 160, 96, 520);
     return cld_tune_class(s->p.q, &subject, &limits, NULL, r, err);
 }
 
@@ -630,7 +634,7 @@ static void test_kernels_fit(void **state)
     char why[160] = "";
     size_t private_bytes = 0;
     (void)state;
-    open_product(&p, NULL, NULL, false, 200, 50, 60);
+    open_gemm(&p, NULL, NULL, false, 200, 50, 60);
     OK(cld_gemm_build(p.q, &p.g, &err));
     assert_true(cld_kernels_fit(p.q, 0, SIZE_MAX, &private_bytes, why, sizeof why));
     const struct cld_kernel_spec spec = {"fill.cl", "fill", "-DTY=f32", 100000};
@@ -667,7 +671,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_truncated, make_temp_dir, remove_temp_dir),
         cmocka_unit_test_setup_teardown(test_stale, make_temp_dir, remove_temp_dir),
         cmocka_unit_test_setup_teardown(test_distrusted, make_temp_dir, remove_temp_dir),
-        cmocka_unit_test_setup_teardown(test_families_apart, make_temp_dir, remove_temp_dir),
+        cmocka_unit_test_setup_teardown(test_kernel_families_apart, make_temp_dir, remove_temp_dir),
         cmocka_unit_test(test_row_is_built),
         cmocka_unit_test(test_classes_are_built),
         cmocka_unit_test(test_attention_row),

@@ -1,0 +1,103 @@
+/* cmd_status.c - how a run is doing, from its status.json: while it runs and after it ended. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "cli/cmd.h"
+#include "formats/json_fields.h"
+#include "workers/status_file.h"
+
+static double real_of(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *v = json_string_value(json_object_get(o, key));
+    return v ? v : "?";
+}
+
+/* A state that only a living run can be in, and no living run, means that it died. */
+static bool has_ended(const char *state)
+{
+    return !strcmp(state, "finished") || !strcmp(state, "failed") || !strcmp(state, "interrupted");
+}
+
+static void print_worker(const json_t *w)
+{
+    static const double gib = 1024.0 * 1024.0 * 1024.0;
+    printf("%-12s %-24s busy %3.0f%%  memory %.3f of %.3f GiB  %s\n", text_of(w, "name"),
+           text_of(w, "state"), 100 * real_of(w, "busy"), real_of(w, "held_bytes") / gib,
+           real_of(w, "budget_bytes") / gib, text_of(w, "device"));
+}
+
+static void print_status(const json_t *root, bool alive)
+{
+    const char *state = text_of(root, "state");
+    double age_s = fmax(0, difftime(time(NULL), (time_t)real_of(root, "updated_unix")));
+    size_t i;
+    json_t *w;
+    if (alive || has_ended(state))
+        printf("run          %s", state);
+    else
+        printf("run          died while it was %s; go on with --resume", state);
+    printf(" (process %.0f, %.0f s ago)\n", real_of(root, "pid"), age_s);
+    printf("step         %.0f of %.0f\n", real_of(root, "step"), real_of(root, "steps"));
+    printf("features     %s\n", text_of(root, "features"));
+    if (!json_is_null(json_object_get(root, "loss")))
+        printf(
+            "training     loss %.4f, accepted length %.4f drafted tokens, %.0f context tokens/s\n",
+            real_of(root, "loss"), real_of(root, "accepted_length"),
+            real_of(root, "context_tokens_per_s"));
+    if (real_of(root, "heldout_step") >= 0)
+        printf("held-out     loss %.4f, accepted length %.4f drafted tokens at step %.0f\n",
+               real_of(root, "heldout_loss"), real_of(root, "heldout_accepted_length"),
+               real_of(root, "heldout_step"));
+    json_array_foreach (json_object_get(root, "workers"), i, w)
+        print_worker(w);
+    if (text_of(root, "error")[0])
+        printf("error        %s\n", text_of(root, "error"));
+}
+
+/* Prints the status once; *ended: there will be no other. */
+static enum cld_status show(const char *dir, bool *ended, struct cld_error *err)
+{
+    json_t *root = NULL;
+    char *path = cld_format("%s/status.json", dir);
+    if (!path)
+        return cld_fail(err, CLD_E_MEMORY, "", "no host memory");
+    /* Asked before the file is read: a run that ends in between is told as it ended. */
+    bool alive = cld_status_file_alive(dir);
+    enum cld_status s = cld_json_load(path, &root, err);
+    if (!s && strcmp(text_of(root, "format"), "cldraft-status-1"))
+        s = cld_fail(err, CLD_E_INPUT, "it is of another version", "%s is no status of a run",
+                     path);
+    if (!s)
+        print_status(root, alive);
+    *ended = !alive;
+    json_decref(root);
+    free(path);
+    return s;
+}
+
+enum cld_status cld_cmd_status(const struct cld_args *a, struct cld_error *err)
+{
+    bool watch = cld_args_flag(a, "watch"), ended = false, clears = watch && isatty(STDOUT_FILENO);
+    enum cld_status s = CLD_OK;
+    do {
+        if (clears)
+            fputs("\033[H\033[2J", stdout);
+        if ((s = show(cld_args_at(a, 0), &ended, err)) || !watch || ended)
+            return s;
+        if (!clears)
+            putchar('\n');
+        fflush(stdout);
+        sleep(2);
+    } while (true);
+}

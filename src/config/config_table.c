@@ -1,0 +1,433 @@
+#include "config/config_table.h"
+
+#include <float.h>
+#include <string.h>
+
+/* The name, place and type of a row, from the field it is bound to. The _Generic selection compiles
+ * only if the field has the C type that the row's key type stands for. */
+#define ROW(sec, key, key_type, c_type)                                                            \
+    .section = #sec, .name = #key, .type = key_type,                                               \
+    .offset = offsetof(struct cld_config, sec.key) +                                               \
+              0 * sizeof(_Generic(((struct cld_config *)0)->sec.key, c_type : 0))
+#define BOOL(sec, key)   ROW(sec, key, CLD_KEY_BOOL, bool)
+#define INT(sec, key)    ROW(sec, key, CLD_KEY_INT, int64_t)
+#define SIZE(sec, key)   ROW(sec, key, CLD_KEY_SIZE, size_t)
+#define REAL(sec, key)   ROW(sec, key, CLD_KEY_REAL, double)
+#define TEXT(sec, key)   ROW(sec, key, CLD_KEY_TEXT, char *)
+#define PATH(sec, key)   ROW(sec, key, CLD_KEY_PATH, char *)
+#define ENUM(sec, key)   ROW(sec, key, CLD_KEY_ENUM, unsigned)
+#define SIZES(sec, key)  ROW(sec, key, CLD_KEY_SIZES, struct cld_size_list)
+#define REALS(sec, key)  ROW(sec, key, CLD_KEY_REALS, struct cld_real_list)
+#define TEXTS(sec, key)  ROW(sec, key, CLD_KEY_TEXTS, struct cld_text_list)
+#define ENUMS(sec, key)  ROW(sec, key, CLD_KEY_ENUMS, struct cld_enum_list)
+#define SHAPES(sec, key) ROW(sec, key, CLD_KEY_SHAPES, struct cld_shape_list)
+
+#define FREE     .change = CLD_KEY_FREE
+#define PLAN     (1u << CLD_CONFIG_PLAN)
+#define TRAIN    (1u << CLD_CONFIG_TRAIN)
+#define EVAL     (1u << CLD_CONFIG_EVAL)
+#define GENERATE (1u << CLD_CONFIG_GENERATE)
+#define MODEL    CLD_NEEDED_BENCH_MODEL
+#define STEP     CLD_NEEDED_BENCH_STEP
+#define OVERRIDE(op)                                                                               \
+    {                                                                                              \
+        PATH(runtime, override.op), .word = "none", .default_text = "none", FREE,                  \
+                                    .help = "SPIR-V module of yours for the kernels of cl/" #op    \
+                                            ".cl. It must pass the checks of "                     \
+                                            "the operation before it is used."                     \
+    }
+#define NAMES (const char *const[])
+
+/* Whole numbers up to here are exact in a double and in every JSON reader. */
+#define EXACT 9007199254740991.0
+#define MANY  1e9 /* steps, rows: more is a typing error */
+
+/* Rows without a change mark are CLD_KEY_FIXED (the enum's zero). */
+const struct cld_config_key cld_config_keys[] = {
+    {PATH(run, dir), FREE, .needed = TRAIN,
+     .help = "Directory of the run: resolved configuration, metrics, log and checkpoints. Made if "
+             "missing."},
+    {INT(run, seed), .default_text = "42", .max = EXACT,
+     .help = "Seed of everything random: order of rows, anchors, initial weights."},
+
+    {PATH(data, train), .word = "none", .default_text = "none",
+     .help = "Training rows, JSONL: messages, conversations, or input_ids with loss_mask."},
+    {PATH(data, heldout), .word = "none", .default_text = "none", FREE, .needed = EVAL,
+     .help = "Held-out rows in the same format, for evaluation. Keep them out of data.train."},
+    {ENUM(data, template), .default_text = "none",
+     .names = NAMES{"none", "chatml", "qwen3", "llama3", NULL},
+     .help = "How chat rows become text; the one that the target was trained with. Rows of ready "
+             "token ids need none."},
+    {SIZE(data, max_length), .min = 2, .max = 1 << 20, .unit = "tokens",
+     .needed = PLAN | TRAIN | EVAL | GENERATE | MODEL,
+     .help = "Length of a row. Longer documents are cut, shorter ones padded or packed."},
+    {BOOL(data, packing), .default_text = "no",
+     .help = "Put several documents in a row; they do not see each other. Saves the padding when "
+             "documents are short."},
+    {ENUM(data, bad_row), .default_text = "skip", .names = NAMES{"skip", "fail", NULL},
+     .help = "What to do at a row that cannot be read: count and report it, or stop."},
+    {SIZES(data, synthetic), .word = "none", .default_text = "none", .min = 2, .max = MANY,
+     .min_n = 2, .max_n = 2,
+     .help = "ROWS,LENGTH: random rows of token ids in place of data.train, to try shapes and "
+             "speed without data."},
+
+    {PATH(target, dir), .needed = PLAN | TRAIN | EVAL | GENERATE | MODEL,
+     .help = "Hugging Face directory of the frozen target: config.json, safetensors, tokenizer."},
+    {SIZES(target, taps), .word = "auto", .default_text = "auto", .min = 0, .max = 1023, .min_n = 1,
+     .max_n = 32,
+     .help = "Target layers whose outputs feed the drafter, ascending, counted from 0. auto: as "
+             "many as the drafter has layers, evenly from the second to the third last."},
+    {INT(target, random_weights), .word = "no", .default_text = "no", .max = EXACT,
+     .help = "A seed: read config.json alone and fill the target's weights at random, to try "
+             "shapes and speed without the weights. The trained drafter is of no use."},
+
+    {SIZE(checks, rows), .default_text = "3", .min = 0, .max = 1000, .unit = "rows", FREE,
+     .help =
+         "Training rows whose supervised spans are written to the log, as text, before the first "
+         "step. Read them once: a wrong mask trains without complaint."},
+    {BOOL(checks, template), .default_text = "yes", FREE,
+     .help =
+         "Refuse a data.template that is not the one which the target's directory declares. no: "
+         "warn, as for the others here."},
+    {ENUM(checks, history), .default_text = "mask", .names = NAMES{"fail", "mask", "tell", NULL},
+     .help =
+         "What to do with an answer that the template writes otherwise once a later turn follows "
+         "it (qwen3 drops its thinking), so that the target never wrote what would be learned: "
+         "stop, take it out of the supervision, or only count it."},
+    {BOOL(checks, supervision), .default_text = "yes", FREE,
+     .help = "Refuse data in which everything is supervised, or whose supervised spans end a token "
+             "before or after the end mark of the answers: a mask that is shifted by one."},
+    {BOOL(checks, mask_token), .default_text = "yes", FREE,
+     .help = "Refuse a drafter.mask_token that is the target's pad, eos or bos token, in whichever "
+             "of its files, or that training rows contain."},
+    {BOOL(checks, vocabulary), .default_text = "yes", FREE,
+     .help =
+         "Refuse a target whose config.json, embedding, head and tokenizer do not agree on the "
+         "vocabulary, or whose head is its own where config.json says that it is the embedding."},
+
+    {ENUM(features, mode), .default_text = "online", FREE,
+     .names = NAMES{"online", "offline", "hybrid", NULL},
+     .help =
+         "Where the target's features come from. online: the target runs at every step. "
+         "offline: they are read from features.dir, and of the target only embedding and head "
+         "are needed. hybrid: rows that features.dir has are read, the others computed and kept "
+         "there."},
+    {PATH(features, dir), .word = "none", .default_text = "none", FREE,
+     .help = "Directory of stored features, a record a row. Only for the target, taps, tokenizer "
+             "and precision that they were made with."},
+    {REAL(features, limit_gib), .word = "none", .default_text = "none", .min = 0, .max = 1 << 24,
+     .above_min = true, .unit = "GiB", FREE,
+     .help = "Size that features.dir may grow to in mode hybrid; rows beyond it are computed each "
+             "time they come."},
+
+    {SIZE(drafter, layers), .default_text = "5", .min = 1, .max = 32,
+     .help = "Decoder layers of the drafter. More layers guess better and draft slower."},
+    {SIZE(drafter, heads), .word = "target", .default_text = "target", .min = 1, .max = 1024,
+     .help = "Query heads; by default as many as the target has."},
+    {SIZE(drafter, kv_heads), .word = "target", .default_text = "target", .min = 1, .max = 1024,
+     .help = "Key and value heads; divides drafter.heads."},
+    {SIZE(drafter, head_dim), .word = "target", .default_text = "target", .min = 8, .max = 256,
+     .help = "Width of a head, a multiple of 8."},
+    {SIZE(drafter, intermediate_size), .word = "target", .default_text = "target", .min = 1,
+     .max = 1 << 20, .help = "Width of the MLP."},
+    {REAL(drafter, rope_theta), .word = "target", .default_text = "target", .min = 1, .max = 1e12,
+     .help = "Base of the rotary position embedding."},
+    {SIZE(drafter, block_size), .default_text = "16", .min = 2, .max = 64, .unit = "tokens",
+     .help = "A block is one known token and block_size - 1 drafted ones."},
+    {TEXT(drafter, mask_token), .needed = TRAIN | MODEL,
+     .help = "Token that stands for a position to be drafted: its id, or its text. One that the "
+             "target's vocabulary has and its data never use; not the padding."},
+    {ENUM(drafter, layout), .default_text = "dflash",
+     .names = NAMES{"dflash", "anchor-first", NULL},
+     .help =
+         "What row o of a block predicts. dflash: the token at its own position, the anchor's row "
+         "nothing. anchor-first: the next one, the anchor's row too. Weights look alike and serve "
+         "the other layout wrongly."},
+    {ENUMS(drafter, layer_types), .default_text = "full_attention", .min_n = 1, .max_n = 32,
+     .names = NAMES{"full_attention", "sliding_attention", NULL},
+     .help = "One type for all layers, or one for each."},
+    {SIZE(drafter, sliding_window), .word = "none", .default_text = "none", .min = 2,
+     .max = 1 << 20, .unit = "tokens",
+     .help = "Window of sliding layers, the own position included; at least a block."},
+    {BOOL(drafter, sliding_causal), .default_text = "yes",
+     .help = "Do sliding layers look only backwards within a block? Serve the drafter with the "
+             "same setting."},
+    {PATH(drafter, init), .word = "none", .default_text = "none",
+     .help = "Drafter directory, run or checkpoint whose weights the training starts from."},
+    {REAL(drafter, init_std), .default_text = "0.02", .min = 0, .max = 1, .above_min = true,
+     .help = "Standard deviation of the initial matrices. Norms start at one."},
+
+    {SIZE(train, steps), .min = 1, .max = MANY, .unit = "optimizer steps", .change = CLD_KEY_GROWS,
+     .needed = TRAIN, .help = "Length of the training, and of the learning-rate schedule."},
+    {SIZE(train, batch_rows), .min = 1, .max = 1 << 20, .unit = "rows", .needed = TRAIN | STEP,
+     .help = "Rows of one optimizer step, over all drafters and accumulation."},
+    {SIZE(train, micro_rows), .default_text = "1", .min = 1, .max = 4096, .unit = "rows", FREE,
+     .help = "Rows of one forward and backward on one drafter; times the number of drafters it "
+             "divides train.batch_rows. Costs memory, changes rounding only."},
+    {SIZE(train, anchors), .default_text = "512", .min = 1, .max = 65536, .unit = "blocks",
+     .help = "Blocks trained at once in a document, at most."},
+    {REAL(train, learning_rate), .default_text = "6e-4", .min = 0, .max = 1, .above_min = true,
+     .help = "Peak of the schedule."},
+    {ENUM(train, schedule), .default_text = "cosine",
+     .names = NAMES{"cosine", "linear", "wsd", "constant", NULL},
+     .help = "Shape of the learning rate after the warm-up. wsd stays at the peak and comes down "
+             "in the last steps."},
+    {REAL(train, warmup), .default_text = "0.04", .min = 0, .max = 1, .unit = "of the steps",
+     .help = "Share of the steps in which the learning rate rises."},
+    {REAL(train, wsd_decay), .default_text = "0.2", .min = 0, .max = 1, .above_min = true,
+     .unit = "of the steps", .help = "Share of the steps in which the wsd schedule comes down."},
+    {REAL(train, min_lr_ratio), .default_text = "0", .min = 0, .max = 1,
+     .help = "Learning rate at the end, as a share of the peak."},
+    {REAL(train, beta1), .default_text = "0.9", .min = 0, .max = 1, .below_max = true,
+     .help = "AdamW: decay of the mean of gradients."},
+    {REAL(train, beta2), .default_text = "0.95", .min = 0, .max = 1, .below_max = true,
+     .help = "AdamW: decay of the mean of squared gradients."},
+    {REAL(train, epsilon), .default_text = "1e-8", .min = 0, .max = 1, .above_min = true,
+     .help = "AdamW: keeps the division finite."},
+    {REAL(train, weight_decay), .default_text = "0", .min = 0, .max = 1,
+     .help = "AdamW: decoupled weight decay of matrices; norms have none."},
+    {REAL(train, clip), .default_text = "1.0", .min = 0, .max = 1e6,
+     .help = "Largest global norm of the gradient; 0 does not clip."},
+    {ENUM(train, objective), .default_text = "static",
+     .names = NAMES{"static", "dpace", "soft", "variable-prefix", NULL},
+     .help =
+         "What is learned (docs/algorithm.md). static: cross-entropy with weights by train.gamma. "
+         "dpace: weights by how likely the drafter makes the rows before and behind. soft: the "
+         "target's distribution, for which it runs to its last layer. variable-prefix: blocks "
+         "that begin with known tokens."},
+    {REAL(train, gamma), .default_text = "7", .min = 0, .max = 1e6, .unit = "positions",
+     .help = "The k-th row with a loss weighs exp(-(k-1)/gamma): early tokens decide whether later "
+             "ones count. 0 weighs all alike. Usual: 7 at block_size 16, 5 at 10, 4 at 8."},
+    {REAL(train, dpace_alpha), .default_text = "0.5", .min = 0, .max = 1,
+     .help =
+         "dpace: a row's share s = (1 - alpha) p + alpha, with p the probability of its label."},
+    {REAL(train, soft_weight), .default_text = "1", .min = 0, .max = 1, .above_min = true,
+     .help = "soft: share of the divergence from the target's distribution; the rest is "
+             "cross-entropy with the label."},
+    {REAL(train, soft_temperature), .default_text = "1", .min = 0.01, .max = 100,
+     .help =
+         "soft: temperature of both distributions; the divergence is multiplied by its square."},
+    {REAL(train, ema), .word = "no", .default_text = "no", .min = 0, .max = 1, .below_max = true,
+     .above_min = true,
+     .help = "Decay of a moving mean of the weights, kept in fp32 beside them, for example 0.999; "
+             "in the "
+             "first steps it is (1 + step) / (10 + step), if that is less. Checkpoints have it as "
+             "drafter-ema.safetensors."},
+    {BOOL(train, stop_at_gap), .default_text = "no",
+     .help = "End the weights of a block at its first unsupervised token, in the loss and in the "
+             "metrics."},
+    {BOOL(train, recompute), .default_text = "no", FREE,
+     .help = "Compute activations again in the backward pass instead of keeping them: less "
+             "memory, more time."},
+    {SIZE(train, loss_chunk), .default_text = "32", .min = 1, .max = 65536, .unit = "blocks", FREE,
+     .help = "Blocks whose logits exist at a time. Fewer save memory, more are quicker."},
+    {SIZE(train, checkpoint_every), .default_text = "1000", .min = 0, .max = MANY, .unit = "steps",
+     FREE, .help = "Steps between checkpoints; 0: only one at the end."},
+    {SIZE(train, keep), .default_text = "3", .min = 0, .max = MANY, .unit = "checkpoints", FREE,
+     .help = "Newest checkpoints that are kept, besides the best one; 0 keeps all."},
+    {SIZE(train, evaluate_every), .default_text = "1000", .min = 0, .max = MANY, .unit = "steps",
+     FREE, .help = "Steps between evaluations on data.heldout; 0: only one at the end."},
+
+    {ENUM(attention, backend), .default_text = "sparse", .names = NAMES{"sparse", "dense", NULL},
+     FREE,
+     .help = "sparse visits only the tiles that a block may see. dense computes all of them, for "
+             "comparison; its memory grows with the square of the length."},
+
+    {REALS(memory, limit_gib), .word = "auto", .default_text = "auto", .min = 0, .max = 65536,
+     .above_min = true, .min_n = 1, .max_n = 32, .unit = "GiB", FREE,
+     .help = "Memory that may be used: one number for every device, or one for each of "
+             "devices.targets, then of devices.drafters. auto: what the device reports."},
+    {REAL(memory, reserve_gib), .default_text = "0.5", .min = 0, .max = 65536, .unit = "GiB", FREE,
+     .help = "Part of the memory that is left to the driver and to others."},
+    {REAL(memory, max_buffer_gib), .word = "auto", .default_text = "auto", .min = 0, .max = 65536,
+     .above_min = true, .unit = "GiB", FREE,
+     .help = "Largest single buffer. auto: what the device reports."},
+
+    {TEXTS(devices, targets), .word = "auto", .default_text = "auto", .min_n = 1, .max_n = 64, FREE,
+     .help =
+         "Devices that run the target: numbers or names that 'cldraft devices' prints, or "
+         "cpu:I/N, a part of a CPU. Each mention is a worker with a target of its own; a device "
+         "may be named more than once. auto: each drafter runs a target on its own device."},
+    {TEXTS(devices, drafters), .word = "auto", .default_text = "auto", .min_n = 1, .max_n = 64,
+     FREE,
+     .help =
+         "Devices that train the drafter, each on an equal part of train.batch_rows. May be those "
+         "of the targets. auto: the first GPU, or else the first device."},
+    {SIZE(devices, ring_slots), .default_text = "2", .min = 1, .max = 16, .unit = "micro-batches",
+     FREE,
+     .help = "Features that each target worker may have ready for the drafters, in host memory."},
+
+    {ENUM(runtime, program), .default_text = "auto",
+     .names = NAMES{"auto", "source", "spirv", NULL}, FREE,
+     .help = "What kernels are built from: OpenCL C, or SPIR-V modules made before "
+             "(docs/spirv.md). auto "
+             "takes OpenCL C, and a module where that does not build; the log says so."},
+    {ENUM(runtime, kernels), .default_text = "auto", .names = NAMES{"auto", "cpu", "gpu", NULL},
+     FREE,
+     .help = "Which family of kernels devices run: auto takes that of the device. Both are right "
+             "everywhere; "
+             "the other one is a check, and some twenty times slower on a CPU."},
+    {ENUM(runtime, precision), .default_text = "bf16", .names = NAMES{"fp32", "bf16", NULL},
+     .help = "Storage of weights and activations. Arithmetic, gradients and optimizer are fp32."},
+    {PATH(runtime, cache_dir), .word = "auto", .default_text = "auto", FREE,
+     .help = "Where built programs are kept for the next start, up to 512 MiB of them: a directory "
+             "that belongs to the user and that nobody else may write. auto: "
+             "$XDG_CACHE_HOME/cldraft or ~/.cache/cldraft, and nowhere for drivers with the quirk "
+             "dear-binary (PoCL). off: nowhere."},
+    {PATH(runtime, modules), .word = "auto", .default_text = "auto", FREE,
+     .help =
+         "Directory of SPIR-V modules that 'cldraft spirv' made. auto: the directory spirv beside "
+         "the program, where a build puts them."},
+    {PATH(runtime, tuning), .default_text = "auto", FREE,
+     .help =
+         "Table of tuned kernel parameters. auto: what 'cldraft bench --tune' measured on this "
+         "machine and keeps in runtime.cache_dir, else the table that comes with the program for "
+         "the device, else the defaults. off: the defaults. A file: that table, or an error."},
+    OVERRIDE(rmsnorm),
+    OVERRIDE(qknorm_rope),
+    OVERRIDE(swiglu),
+    OVERRIDE(add),
+    OVERRIDE(gather),
+    OVERRIDE(fill),
+    OVERRIDE(cross_entropy),
+    OVERRIDE(sum_squares),
+    OVERRIDE(adamw),
+
+    {ENUM(log, level), .default_text = "info",
+     .names = NAMES{"debug", "info", "warning", "error", NULL}, FREE,
+     .help = "Least important lines that are shown; -v and -q on the command line win."},
+    {SIZE(log, every), .default_text = "10", .min = 1, .max = MANY, .unit = "steps", FREE,
+     .help = "Steps between progress lines where stderr is not a terminal."},
+    {BOOL(log, tensorboard), .default_text = "no", FREE,
+     .help = "Write the numbers of metrics.jsonl into a TensorBoard event file in run.dir, too; a "
+             "resumed run begins another file."},
+
+    {SIZE(eval, rows), .default_text = "0", .min = 0, .max = MANY, .unit = "rows", FREE,
+     .help = "Held-out rows that an evaluation uses, from the first; 0: all."},
+    {BOOL(eval, ema), .default_text = "no",
+     .help =
+         "Evaluate the moving mean of the weights (train.ema) in place of the weights; the best "
+         "checkpoint is then the one with the best mean."},
+    {TEXTS(eval, buckets), .word = "heldout", .default_text = "heldout", .min_n = 1, .max_n = 32,
+     FREE,
+     .help = "NAME=FILE, ...: held-out files that 'cldraft eval' reports one by one under their "
+             "names. heldout: data.heldout alone, under the name of its file."},
+    {SIZE(eval, decode_rows), .default_text = "32", .min = 0, .max = MANY, .unit = "rows", FREE,
+     .help = "Rows of each bucket, from the first, whose last answer is decoded from its prompt, "
+             "with the drafter and without; 0: none."},
+    {SIZE(eval, decode_every), .default_text = "0", .min = 0, .max = MANY, .unit = "steps", FREE,
+     .help =
+         "Steps of training between decodings of eval.decode_rows rows of data.heldout with the "
+         "drafter, which then decide what the best checkpoint is. 0: none. Takes a target of "
+         "its own on the first drafter's device."},
+    {SIZE(eval, new_tokens), .default_text = "256", .min = 1, .max = 1 << 20, .unit = "tokens",
+     FREE, .help = "A decoded answer ends at an end token, or once it has so many tokens."},
+    {REAL(eval, temperature), .default_text = "0", .min = 0, .max = 100, FREE,
+     .help = "Temperature at which the target chooses tokens; 0: always the likeliest. The drafter "
+             "always proposes its likeliest."},
+    {REAL(eval, top_p), .default_text = "1", .min = 0, .max = 1, .above_min = true, FREE,
+     .help = "The target chooses among the likeliest tokens that together have this probability."},
+    {BOOL(eval, by_block), .default_text = "no", FREE,
+     .help = "Decode a third time, by the target alone in passes of a whole block, one token from "
+             "each: texts that must be those of the drafter's decoding. As slow as it sounds."},
+    {SIZE(generate, texts), .default_text = "8", .min = 1, .max = 1024, .unit = "texts", FREE,
+     .help = "Prompts that 'cldraft generate' answers at a time. Each keeps keys and values of "
+             "data.max_length and generate.new_tokens tokens together."},
+    {SIZE(generate, new_tokens), .default_text = "1024", .min = 1, .max = 1 << 20, .unit = "tokens",
+     FREE, .help = "An answer ends at an end token, or once it has so many tokens."},
+    {REAL(generate, temperature), .default_text = "0", .min = 0, .max = 100, FREE,
+     .help = "Temperature at which the target chooses tokens; 0: always the likeliest."},
+    {REAL(generate, top_p), .default_text = "1", .min = 0, .max = 1, .above_min = true, FREE,
+     .help = "It chooses among the likeliest tokens that together have this probability."},
+
+    {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = CLD_N_BENCH_WHAT,
+     .names = NAMES{"gemm", "attention", "loss", "elementwise", "target", "step", "pipeline",
+                    "transfer", "build", NULL},
+     FREE,
+     .help = "What to measure: operations by themselves, the target's forward pass, whole training "
+             "steps of one worker, steps of all workers of [devices] beside these, copies between "
+             "host and device and through the ring, or the time to build kernels. All but gemm and "
+             "transfer have the shapes of the configured models and micro-batch."},
+    {SHAPES(bench, shapes), .default_text = "512x512x512,1024x1024x1024", .min = 1, .max = 1 << 20,
+     .min_n = 1, .max_n = 32, FREE,
+     .help =
+         "MxNxK of the matrix products that gemm measures: C of M rows and N columns, sums over "
+         "K. Each as y = x W^T, dx = dy W and dW = dy^T x, or as one of them: NT:MxNxK, NN:MxNxK, "
+         "TN:MxNxK."},
+    {ENUMS(bench, gemm), .default_text = "auto", .min_n = 1, .max_n = 3,
+     .names = NAMES{"auto", "portable", "clblast", "sm80", "sm90a", NULL}, FREE,
+     .help = "Back-ends of matrix products that gemm measures. clblast takes fp32 alone; sm80 and "
+             "sm90a take bf16 on NVIDIA's tensor cores."},
+    {ENUMS(bench, storage), .word = "runtime", .default_text = "runtime", .min_n = 1, .max_n = 2,
+     .names = NAMES{"fp32", "bf16", NULL}, FREE,
+     .help = "Storage in which operations are measured. runtime: that of runtime.precision, which "
+             "whole steps always have."},
+    {BOOL(bench, target), .default_text = "yes", FREE,
+     .help = "Whether pipeline measures steps with the target at work. no: features are made up "
+             "once, and nobody is named in devices.targets."},
+    {SIZE(bench, repeats), .default_text = "5", .min = 1, .max = 10000, FREE,
+     .help = "Measured runs; the median is reported."},
+    {SIZE(bench, warmup), .default_text = "1", .min = 1, .max = 10000, FREE,
+     .help = "Runs before, which are not measured; the first one builds kernels."},
+    {REAL(bench, least_ms), .default_text = "20", .min = 0, .max = 60000, .unit = "ms", FREE,
+     .help = "A measured run of an operation lasts so long at least: a quick one is enqueued "
+             "several times in a row, and its time is divided."},
+    {REAL(bench, limit_s), .word = "none", .default_text = "none", .min = 0, .max = 1e6,
+     .above_min = true, .unit = "s", FREE,
+     .help = "No further repeat of one operation or step begins after so long; the record says how "
+             "many there were."},
+    {SIZE(bench, transfer_kib), .default_text = "65536", .min = 1, .max = 1 << 26, .unit = "KiB",
+     FREE, .help = "Size of the block that transfer copies."},
+    {BOOL(bench, roofline), .default_text = "yes", FREE,
+     .help = "Measure the device's rate of copying and its best rate of products first, and give "
+             "each result as a share of what these allow."},
+
+    {TEXT(sweep, zip), .word = "none", .default_text = "none", FREE,
+     .help =
+         "Keys that move together, so that the n-th value of one goes with the n-th of the "
+         "others: KEY,KEY with bars between several such groups, or all. Other keys are crossed."},
+    {SIZE(sweep, max_points), .default_text = "1000", .min = 1, .max = 1000000, .unit = "points",
+     FREE, .help = "A sweep of more points is refused."},
+    {REAL(sweep, limit_s), .word = "none", .default_text = "none", .min = 0, .max = 1e9,
+     .above_min = true, .unit = "s", FREE,
+     .help = "No further point begins after so long. With --out the same command goes on later."},
+    {TEXT(sweep, x), .word = "auto", .default_text = "auto", FREE,
+     .help = "The swept key along the x axis of --plot. auto: the one with the most numbers."},
+    {.section = NULL},
+};
+
+const size_t cld_config_n_keys = sizeof cld_config_keys / sizeof cld_config_keys[0] - 1;
+_Static_assert(sizeof cld_config_keys / sizeof cld_config_keys[0] <= CLD_CONFIG_MAX_KEYS,
+               "struct cld_config has an origin for every key");
+
+const char *cld_config_section_help(const char *section)
+{
+    static const char *const help[][2] = {
+        {"run", "Where a run lives and what its random numbers are."},
+        {"data", "Rows to learn from."},
+        {"target", "The frozen model whose tokens are drafted."},
+        {"checks", "What is looked at before the first step. A check that is switched off is still "
+                   "made, and a failure of it is a warning."},
+        {"features", "The target's features, kept on disk."},
+        {"drafter", "Shape and start of the model that is trained."},
+        {"train", "Loop, optimizer and loss."},
+        {"attention", "The drafter's attention."},
+        {"memory", "The budget that a plan must fit in."},
+        {"devices", "Who does what. A device is named by its number, or by a part of its name or "
+                    "of its platform's name."},
+        {"runtime", "Programs and number formats."},
+        {"log", "What is said while it works."},
+        {"eval", "Evaluation on held-out rows."},
+        {"generate", "Answers of the target that 'cldraft generate' makes."},
+        {"bench", "What 'cldraft bench' measures."},
+        {"sweep",
+         "Several points for 'cldraft bench': besides these keys, 'SECTION.KEY = VALUES' for any "
+         "key of another section but [log]. VALUES are numbers or names with commas between, "
+         "ranges such as 1024..8192*2 and 1..9+2, and with bars between where the value is a "
+         "list itself: 1,3,4 | 0,2,5."},
+    };
+    for (size_t i = 0; i < sizeof help / sizeof help[0]; i++)
+        if (!strcmp(help[i][0], section))
+            return help[i][1];
+    return NULL;
+}

@@ -1,0 +1,35 @@
+/* prompts.h - a file of prompts, line by line: chats whose next answer is wanted.
+ *
+ * A line is a row as in dataset.h with messages or conversations. What the assistant says last is
+ * left out: it is what is to be answered anew. One thread at a time. */
+#ifndef CLD_DATA_PROMPTS_H
+#define CLD_DATA_PROMPTS_H
+
+#include "text/chat.h"
+
+struct cld_prompt {
+    size_t row;       /* number of the line, from 0 */
+    char source[17];  /* of its text and of `settings`: 16 digits of a SHA-256 */
+    json_t *messages; /* [{role, content}], owned by whoever got the prompt */
+    json_t *id;       /* the row's "id", NULL: none; owned like it */
+    int32_t *ids;     /* [n], rendered up to where the assistant begins; owned like it */
+    size_t n;
+};
+void cld_prompt_free(struct cld_prompt *p); /* frees what it holds and zeroes it; NULL-safe */
+
+struct cld_prompts;
+
+/* `settings`: a text of whatever else decides about answers. All are borrowed. CLD_E_INPUT. */
+enum cld_status cld_prompts_open(const char *path, const struct cld_tokenizer *tokenizer,
+                                 enum cld_chat_template t, const char *settings,
+                                 struct cld_prompts **out, struct cld_error *err);
+void cld_prompts_close(struct cld_prompts *p); /* NULL-safe */
+
+/* The next line that is not blank. *there false: there is none. *fault says why it cannot be used,
+ * with the reason in *why; then it has a row and a source, and no tokens. Failures are those of
+ * reading. */
+enum cld_status cld_prompts_next(struct cld_prompts *p, struct cld_prompt *out, bool *there,
+                                 enum cld_row_fault *fault, struct cld_error *why,
+                                 struct cld_error *err);
+
+#endif

@@ -1,0 +1,138 @@
+/* tuning.h - parameters of kernels that a tuner may choose: which there are, their defaults, and
+ * the rows that a run takes.
+ *
+ * A family is a group of kernels with parameters of its own, described where its operation is
+ * (gemm_cpu.c and others). A row is one value for each of them. There is a row for each class of
+ * shapes, since few rows want other tiles than many. What somebody measured comes from a table on
+ * disk (tuning_file.c) or from one that is built in; all else is the family's default, and without
+ * a table everything is.
+ *
+ * A struct cld_tuning is a value: filled once, then read. Queues copy the one they are opened with
+ * (queue.h), so rows are the queue's and need no lock. Functions here are pure or read files; any
+ * thread. */
+#ifndef CLD_OPS_TUNING_H
+#define CLD_OPS_TUNING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "base/sha256.h"
+#include "opencl/queue.h"
+
+struct cld_tuned_param {
+    const char *name, *unit; /* "depth", "steps of k" */
+    size_t values[cld_tuned_values];
+    size_t n_values; /* all that there can be, in rising order */
+    const char *what;
+};
+
+struct cld_tunable_kernel {
+    const char *name; /* "gemm_cpu" */
+    const char *what;
+    const char *files[4];                   /* of its kernels, without includes; ends with NULL */
+    const char *classes[cld_tuned_classes]; /* of shapes; fewer end with NULL */
+    struct cld_tuned_param params[cld_tuned_params];
+    size_t n_params;
+    /* What runs where nobody measured. */
+    struct cld_tuned_row (*defaults)(const struct cld_device_info *d);
+    /* Why the device cannot have a row of possible values ("registers: ..."); NULL: it can. The
+     * text may be written to `to`. */
+    const char *(*objection)(const struct cld_device_info *d, const struct cld_tuned_row *row,
+                             char *to, size_t n_bytes);
+    /* Whether kernels of the family run on this queue. */
+    bool (*works)(const struct cld_queue *q);
+};
+
+/* The family of an index, and the index of a name (CLD_N_TUNED: there is none). */
+const struct cld_tunable_kernel *cld_tunable_kernel(enum cld_tuned f);
+enum cld_tuned cld_tuned_named(const char *name);
+size_t cld_tuned_n_classes(const struct cld_tunable_kernel *f);
+bool cld_tuned_row_equal(const struct cld_tuned_row *a, const struct cld_tuned_row *b);
+/* "rows=6 vectors=1 ..."; with `other`, only what differs from that row ("" if nothing does). */
+void cld_tuned_row_text(const struct cld_tunable_kernel *f, const struct cld_tuned_row *row,
+                        const struct cld_tuned_row *other, char *to, size_t n_bytes);
+
+/* Why this row cannot be: a value that the parameter does not have, or what the device cannot do;
+ * NULL: it can be. */
+const char *cld_tuned_row_objection(const struct cld_tunable_kernel *f,
+                                    const struct cld_device_info *d,
+                                    const struct cld_tuned_row *row, char *to, size_t n_bytes);
+
+/* The hash of the family's kernel files with their includes. CLD_E_INTERNAL, CLD_E_MEMORY. */
+enum cld_status cld_tuned_sources(const struct cld_tunable_kernel *f,
+                                  char hash[CLD_SHA256_HEX_BYTES], struct cld_error *err);
+
+/* --- what a run takes ------------------------------------------------------------------------- */
+
+/* The queue's rows of tuned kernels, and one of them. A queue that was opened without rows gets the
+ * defaults of its device at the first call. Thread: the queue's owner. */
+const struct cld_tuning *cld_queue_tuning(const struct cld_queue *q);
+const struct cld_tuned_row *cld_queue_row(const struct cld_queue *q, enum cld_tuned family,
+                                          size_t class);
+/* For tuners, on a queue that is not sealed: from now on this is the row. */
+void cld_queue_set_row(struct cld_queue *q, enum cld_tuned family, size_t class,
+                       const struct cld_tuned_row *row);
+
+void cld_tuning_defaults(const struct cld_device_info *d, struct cld_tuning *out);
+
+/* The rows of `setting`, which is runtime.tuning: NULL or "auto" is the table that was measured on
+ * this machine, in `cache_dir` (cache.h; NULL: there is none), and where that has no row the one
+ * that is built in; "off" is no table; all else a file. What is wrong with an automatic table is
+ * said in out->note and costs its rows; a named file is refused: CLD_E_INPUT. Rows of other kernel
+ * sources, or of another driver, are passed over and noted. */
+enum cld_status cld_tuning_load(const char *setting, const char *cache_dir,
+                                const struct cld_device_info *d, struct cld_tuning *out,
+                                struct cld_error *err);
+
+/* Rows of the family that are not the default. */
+bool cld_tuning_changes(const struct cld_tuning *t, enum cld_tuned f,
+                        const struct cld_device_info *d);
+
+/* "gemm_cpu: default", "gemm_cpu: few_rows default, other cache depth=384; ...": of each family
+ * that works on the queue. */
+enum { cld_tuning_text_bytes = 1536 };
+void cld_tuning_text(const struct cld_queue *q, char *to, size_t n_bytes);
+
+/* --- tables on disk (tuning_file.c) ----------------------------------------------------------- */
+
+/* A row as it was measured. */
+struct cld_tuned_result {
+    enum cld_tuned family;
+    size_t class;
+    struct cld_tuned_row row;
+    double ms, default_ms; /* of a pass over the shapes; equal where the default won */
+    double noise;          /* share of it */
+    char of[256];          /* the shapes */
+};
+
+/* Where the table of a device is kept: DIR/tuning-HASH.json. NULL without memory; freed with
+ * free(). */
+char *cld_tuning_path(const char *cache_dir, const struct cld_device_info *d);
+
+/* Whether a table of this device may be written to `path`, before there is anything to write: what
+ * is there is empty or such a table (CLD_E_INPUT if not), and a file can be made beside it
+ * (CLD_E_USAGE without a name, CLD_E_IO). `automatic`: of cld_tuning_path, where what others may
+ * have written is refused too. Warns of rows that will not be kept. */
+enum cld_status cld_tuning_writable(const char *path, bool automatic,
+                                    const struct cld_device_info *d, struct cld_error *err);
+
+/* Writes the records into the table of this device at `path`, written aside and renamed. Rows that
+ * are there for other families and classes stay if they are still good: of these kernel sources and
+ * this driver. CLD_E_IO, CLD_E_MEMORY. */
+enum cld_status cld_tuning_save(const char *path, const struct cld_device_info *d,
+                                const struct cld_tuned_result *records, size_t n,
+                                struct cld_error *err);
+
+/* Reads the text of a table; rows that fit the device go to *out with this origin. `exact`: its
+ * driver and platform must be this device's, or its rows are passed over. CLD_E_INPUT if anything
+ * about it is wrong. *is_of_device: it is for this device. */
+enum cld_status cld_tuning_parse(const char *text, size_t n_bytes, const char *name,
+                                 const struct cld_device_info *d, enum cld_tuning_origin origin,
+                                 bool exact, struct cld_tuning *out, bool *is_of_device,
+                                 struct cld_error *err);
+
+/* The i-th table that is built in, and its file's name; NULL behind the last. */
+const char *cld_tuning_shipped(size_t i, const char **name, size_t *n_bytes);
+
+#endif

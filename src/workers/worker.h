@@ -1,0 +1,151 @@
+/* worker.h - one device at work: a queue, the target and the drafter on it, planned, budgeted,
+ * created and warmed up together.
+ *
+ * Target features go from the target's taps straight into the drafter: both name the same tensor.
+ * Thread: the thread that opens the worker owns everything in it. */
+#ifndef CLD_WORKERS_WORKER_H
+#define CLD_WORKERS_WORKER_H
+
+#include "check/overrides.h"
+#include "model/decode.h"
+#include "model/setup.h"
+#include "model/target.h"
+#include "opencl/transfer.h"
+
+struct cld_worker_options {
+    const char *name;
+    bool train;          /* gradients and optimizer state */
+    bool profile;        /* time every kernel */
+    bool given_features; /* no target runs: the caller fills w->target.taps */
+    bool no_drafter;     /* the target alone, whose features go to the slots */
+    bool decode;    /* w->decoder works: texts of data.max_length and eval.new_tokens together */
+    bool reads;     /* with no_drafter: no target either; features in slots are stored ones */
+    size_t n_rows;  /* rows of a micro-batch, at most; 0, with decode: nothing else is done */
+    size_t n_slots; /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
+    bool double_buffered; /* two buffers of features: one is copied while the other one is in use */
+    size_t shard, n_shards;    /* of the optimizer state, as in struct cld_drafter_options */
+    size_t n_remote;           /* of the n_shards drafters, those on other machines */
+    size_t budget_bytes;       /* 0: cld_worker_budget_bytes */
+    struct cld_variants *list; /* not NULL: kernel variants are noted, none is built (queue.h) */
+    struct cld_gemm_uses *gemm_uses; /* not NULL: gets the products of the plan (queue.h) */
+};
+
+#define CLD_MAX_SLOTS 16
+
+/* Host memory that is pinned for the worker's device (cld_buf_pinned). */
+struct cld_pinned {
+    struct cld_buf *buf;
+    void *host;
+};
+
+struct cld_worker {
+    const struct cld_setup *setup;
+    const struct cld_config *cfg;
+    struct cld_device_info device;
+    struct cld_queue *q;
+    struct cld_plan *plan;
+    struct cld_target target;
+    struct cld_drafter drafter;
+    struct cld_decoder decoder; /* with options.decode */
+    struct cld_overrides overrides;
+    struct cld_tuning tuning; /* rows that the queue was opened with */
+    bool given_features, no_drafter, reads;
+    struct cld_drafter_limits limits;
+    size_t budget_bytes, max_buffer_bytes;
+    struct cld_pinned slots[CLD_MAX_SLOTS]; /* [options.n_slots], each for features [n_ctx, K*H] */
+    struct cld_pinned stage, arrivals;
+    float *staging; /* with shards: pinned host memory [n_elems], laid out as the arenas are */
+    float *inbox;   /* with remote drafters: [n_remote, shard_n], their gradients of this shard */
+    struct cld_tensor other_features; /* in turns: [C, K*H], the buffer that is not in use */
+    struct cld_event idle;            /* of that buffer: where the kernels that used it end */
+    struct cld_event moving;          /* the copy of features that began last */
+    const char *no_cache;             /* why built programs are not kept, where they are not */
+};
+
+/* Memory of the device that a run may use: memory.limit_gib, or what it reports less the reserve;
+ * and its largest buffer. */
+size_t cld_worker_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device);
+size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
+                                   const struct cld_device_info *device);
+
+/* Opens the queue and plans every buffer; nothing is allocated on the device. `cfg` and `setup`
+ * must outlive the worker. Free with cld_worker_close whatever the result was. */
+enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *cfg,
+                                const struct cld_setup *setup, const struct cld_device_info *device,
+                                const struct cld_worker_options *options, struct cld_error *err);
+
+/* Checks the plan against the budget: CLD_E_MEMORY with the numbers, before anything is created. */
+enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *err);
+
+/* Checks modules of the user's and tuned kernels (overrides.h, self_test.h), creates and touches
+ * the buffers and loads the target. The drafter's weights are still to be set.
+ */
+enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err);
+
+/* Builds and launches every kernel variant of the run by running steps of the largest shapes, of
+ * half of them, and so on down to one anchor, on made-up rows and weights - target, drafter, loss,
+ * backward, optimizer - then seals the queue. The drafter's weights and moments are to be set
+ * afterwards. */
+enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err);
+
+void cld_worker_close(struct cld_worker *w); /* NULL-safe */
+
+/* Runs the target over the batch's context tokens, filling the drafter's features; does nothing
+ * where they are given. */
+enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
+                                    struct cld_error *err);
+
+/* Where features are given and nobody gives them: normally distributed ones, for measurements.
+ * Before the warm-up. */
+enum cld_status cld_worker_make_up_features(struct cld_worker *w, struct cld_error *err);
+
+/* Bytes of the features of one token. */
+size_t cld_worker_feature_bytes(const struct cld_worker *w);
+
+/* Features of the last forward from the device to host memory, or there from it: n_ctx rows, and
+ * the call waits. */
+enum cld_status cld_worker_read_features(struct cld_worker *w, size_t n_ctx, void *to,
+                                         struct cld_error *err);
+enum cld_status cld_worker_write_features(struct cld_worker *w, size_t n_ctx, const void *from,
+                                          struct cld_error *err);
+
+/* Features on their way, beside the kernels, with two buffers of them that take turns; one copy at
+ * a time is under way. _send: those of the last forward begin to go to host memory, n_ctx rows, and
+ * the next forward fills the other buffer. _fetch: those of a later micro-batch begin to come from
+ * host memory, while this one goes on; _take waits for them, and they are the features from now on.
+ * _moved waits until the copy is done, after which the host's memory is free. */
+enum cld_status cld_worker_send_features(struct cld_worker *w, size_t n_ctx, void *to,
+                                         struct cld_error *err);
+enum cld_status cld_worker_fetch_features(struct cld_worker *w, size_t n_ctx, const void *from,
+                                          struct cld_error *err);
+enum cld_status cld_worker_take_features(struct cld_worker *w, struct cld_error *err);
+enum cld_status cld_worker_features_moved(struct cld_worker *w, struct cld_error *err);
+
+/* With shards: where the gradient of another drafter, j, is put for this worker's shard,
+ * [1, shard_n] F32. Drafters but the first share a place: it is free when the one before is added.
+ */
+const struct cld_tensor *cld_worker_shard_place(const struct cld_worker *w, size_t j);
+/* Enqueued: adds the gradient of drafter j, from its place, or this worker's own, to the sum of
+ * those elements [first, first + n) of the arenas, which are in this worker's shard. To be called
+ * for j = 0, 1, ... in order; 0 begins the sum. Ranges are whole parts of buckets
+ * (cld_drafter_bucket_part), here and below: the warm-up knows those. */
+enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, bool own, size_t first,
+                                     size_t n, struct cld_error *err);
+/* Sum of squares of the gradient (of the shard's sum). Waits for the device. */
+enum cld_status cld_worker_squares(struct cld_worker *w, double *sum, struct cld_error *err);
+/* One AdamW step (of the shard) with the gradient clipped to cfg's train.clip, `norm` being its
+ * global norm; then gradients are zeroed. A norm that is not finite: only that. */
+enum cld_status cld_worker_update(struct cld_worker *w, double norm, double learning_rate,
+                                  size_t step, struct cld_error *err);
+/* With shards the same in parts, each of [first, first + n) in the shard, enqueued; the norm is
+ * finite, and gradients are forgotten by the caller after the last one. */
+enum cld_status cld_worker_update_part(struct cld_worker *w, double norm, double learning_rate,
+                                       size_t step, size_t first, size_t n, struct cld_error *err);
+
+/* For a worker that trains alone: sum of squares of the gradient, in *norm its root; one AdamW step
+ * with it clipped to cfg's train.clip; gradients zeroed. A gradient that is not finite changes
+ * nothing and sets *skipped. */
+enum cld_status cld_worker_optimize(struct cld_worker *w, double learning_rate, size_t step,
+                                    double *norm, bool *skipped, struct cld_error *err);
+
+#endif
