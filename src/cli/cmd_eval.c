@@ -10,6 +10,7 @@
 #include "data/feature_store.h"
 #include "model/drafter_file.h"
 #include "model/identify_features.h"
+#include "model/special_tokens.h"
 #include "workers/checkpoint.h"
 #include "workers/evaluate.h"
 #include "workers/worker_set.h"
@@ -85,6 +86,7 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
     char *mean = NULL;
     if ((s = cld_feed_open(cfg, &feed, err)) || (s = cld_feed_mask_token(feed, &mask_token, err)) ||
         (s = cld_setup_read(cfg, mask_token, &setup, err)) ||
+        (s = cld_end_tokens_find(cfg, cld_feed_tokenizer(feed), &setup.target, err)) ||
         (s = cld_drafter_config_read(drafter, &file, err)) ||
         (cfg->eval.ema && (s = cld_checkpoint_ema(drafter, &mean, err))) ||
         (s = cld_drafter_config_same(&setup.drafter, &file.config, drafter, err)) ||
