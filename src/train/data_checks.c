@@ -7,8 +7,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "model/compare_rows.h"
 #include "model/special_tokens.h"
+#include "model/target_tensors.h"
 
 /* Rows of ready ids may end with the mark of a template that is not known. */
 static enum cld_status read_specials(const struct cld_config *cfg, const struct cld_setup *setup,
@@ -115,52 +115,17 @@ static enum cld_status check_mask_token(const struct cld_setup *setup, const str
                     (int)mask, n, first);
 }
 
-static enum cld_status check_head(const char *dir, const struct cld_safetensors *st,
-                                  const struct cld_safetensor *embed, bool tied, size_t vocab,
-                                  struct cld_error *err)
-{
-    const struct cld_safetensor *head = cld_safetensors_find(st, "lm_head.weight");
-    size_t row = SIZE_MAX;
-    if (!head && !tied)
-        return cld_fail(err, CLD_E_INPUT, "fetch the weights again, or mend config.json",
-                        "%s: tie_word_embeddings is false and there is no lm_head.weight", dir);
-    if (!head)
-        return CLD_OK;
-    if (head->n_dims != 2 || head->shape[0] != vocab || head->shape[1] != embed->shape[1])
-        return cld_fail(err, CLD_E_INPUT, "mend config.json, or pad head and embedding alike",
-                        "%s: lm_head.weight has %zu rows, config.json says %zu", dir,
-                        head->n_dims ? head->shape[0] : 0, vocab);
-    enum cld_status s = tied ? cld_compare_rows(st, embed, st, head, &row, err) : CLD_OK;
-    if (s || row == SIZE_MAX)
-        return s;
-    return cld_fail(err, CLD_E_INPUT, "set tie_word_embeddings to false in its config.json",
-                    "%s: config.json says that the head is the embedding, but row %zu of "
-                    "lm_head.weight is not that of the embedding",
-                    dir, row);
-}
-
-static enum cld_status check_vocabulary(const struct cld_config *cfg, const struct cld_setup *setup,
+static enum cld_status check_vocabulary(const struct cld_config *cfg,
+                                        const struct cld_model_config *model,
                                         const struct cld_tokenizer *t, struct cld_error *err)
 {
-    const char *const name = "model.embed_tokens.weight", *dir = cfg->target.dir;
-    size_t vocab = setup->target.vocab;
-    struct cld_safetensors *st = NULL;
-    enum cld_status s = CLD_OK;
-    if (t && (size_t)cld_tokenizer_max_id(t) >= vocab)
+    if (t && (size_t)cld_tokenizer_max_id(t) >= model->vocab)
         return cld_fail(err, CLD_E_INPUT, "use the target's own tokenizer.json",
-                        "%s: tokenizer.json has ids up to %d, the vocabulary has %zu rows", dir,
-                        (int)cld_tokenizer_max_id(t), vocab);
-    if (cfg->target.random_weights >= 0 || (s = cld_safetensors_open(dir, &st, err)))
-        return s;
-    const struct cld_safetensor *embed = cld_safetensors_find(st, name);
-    if (!embed || embed->n_dims != 2 || embed->shape[0] != vocab)
-        s = cld_fail(err, CLD_E_INPUT, "mend vocab_size in its config.json",
-                     "%s: %s has %zu rows, config.json says %zu", dir, name,
-                     embed && embed->n_dims ? embed->shape[0] : 0, vocab);
-    else
-        s = check_head(dir, st, embed, setup->target.tied, vocab, err);
-    cld_safetensors_close(st);
-    return s;
+                        "%s: tokenizer.json has ids up to %d, the vocabulary has %zu rows",
+                        cfg->target.dir, (int)cld_tokenizer_max_id(t), model->vocab);
+    return cfg->target.random_weights >= 0
+               ? CLD_OK
+               : cld_target_vocabulary_check(cfg->target.dir, model, err);
 }
 
 /* A check that is switched off still speaks. */
@@ -172,6 +137,13 @@ static enum cld_status judge(bool on, const char *key, enum cld_status s, struct
     return CLD_OK;
 }
 
+enum cld_status cld_data_checks_target(const struct cld_config *cfg,
+                                       const struct cld_model_config *model,
+                                       const struct cld_tokenizer *t, struct cld_error *err)
+{
+    return judge(cfg->checks.vocabulary, "vocabulary", check_vocabulary(cfg, model, t, err), err);
+}
+
 enum cld_status cld_data_checks_run(const struct cld_config *cfg, const struct cld_setup *setup,
                                     const struct cld_feed *feed, struct cld_error *err)
 {
@@ -179,8 +151,7 @@ enum cld_status cld_data_checks_run(const struct cld_config *cfg, const struct c
     const struct cld_tokenizer *t = cld_feed_tokenizer(feed);
     const struct cld_dataset *d = cld_feed_train(feed);
     struct cld_special_tokens all;
-    if ((s = judge(cfg->checks.vocabulary, "vocabulary", check_vocabulary(cfg, setup, t, err),
-                   err)) ||
+    if ((s = cld_data_checks_target(cfg, &setup->target, t, err)) ||
         cfg->data.synthetic.n) /* random tokens mean nothing */
         return s;
     if ((s = read_specials(cfg, setup, t, &all, err)) ||
