@@ -43,7 +43,7 @@ quiet 'plan of several workers' 0 '^fits$' plan configs/tiny.ini --set devices.t
 quiet 'a plan that does not fit' 5 'fits with' plan configs/dense-refused.ini
 quiet 'train --print-config' 0 '^\[train\]' train configs/tiny.ini --print-config
 "$cldraft" --help >"$scratch/help"
-commands=$(sed -nE 's/^    ([a-z][a-z-]+) .*/\1/p' "$scratch/help")
+commands=$(sed -nE '/^commands:/,/^$/s/^  ([a-z][a-z-]+) .*/\1/p' "$scratch/help")
 check 'help lists commands' test "$(wc -w <<<"$commands")" -gt 10
 for command in $commands; do
     quiet "$command --help" 0 "cldraft $command" "$command" --help
@@ -55,7 +55,7 @@ export CL_PRETEND_NVIDIA=1 XDG_CACHE_HOME=$scratch/other
 rm -f "$CL_CALLS"
 plan=(plan configs/tiny.ini --set runtime.precision=bf16)
 quiet 'a plan without verdicts says so' 0 'no verdict is stored for the tensor cores' "${plan[@]}"
-check 'and leaves no directory' test ! -e "$scratch/other"
+check 'and leaves no directory' test ! -e "$scratch/other/cldraft"
 largest=$(sed -nE 's/^  all +([0-9]+)  bytes.*/\1/p' "$scratch/stdout")
 quiet 'devices --no-probe has none either' 0 'sm80 .*no verdict stored' devices --no-probe
 rm -f "$CL_CALLS"
