@@ -90,7 +90,7 @@ enum cld_status cld_bench_measure(const struct cld_bench *b, struct cld_queue *q
     size_t n = b->cfg->bench.repeats, runs = 1, done = 0;
     double unused = 0, begun = 0, *ms = malloc(cld_mul(n, sizeof *ms));
     if (!ms) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu times", n);
+        s = cld_fail_memory(err, "%zu times", n);
         goto done;
     }
     if ((s = time_runs(q, run, arg, b->cfg->bench.warmup, &unused, err)) ||

@@ -141,7 +141,7 @@ enum cld_status cld_bench_pipeline(const struct cld_bench *b, struct cld_error *
     struct cld_bench_result alone;
     enum cld_status s = CLD_OK;
     if (!ms) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu times", n);
+        s = cld_fail_memory(err, "%zu times", n);
         goto done;
     }
     if ((s = measure(b, ms, &together_ms, &cpu_ms, err)) ||

@@ -148,7 +148,7 @@ static enum cld_status table_path(const struct run *t, char **out, struct cld_er
                      "there is no directory for the table of tuned kernels");
     }
     if (!s && !*out)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+        s = cld_fail_memory(err, "a path");
     cld_cache_close(cache);
     free(dir);
     return s;

@@ -268,7 +268,7 @@ static enum cld_status print_json(const struct cld_devices *list, struct cld_err
     json_t *devices = json_array(), *root = NULL;
     for (size_t i = 0; i < list->n && !s; i++)
         if (json_array_append_new(devices, device_object(&list->at[i])))
-            s = cld_fail(err, CLD_E_MEMORY, "", "no memory to describe device %zu", i);
+            s = cld_fail_memory(err, "describing device %zu", i);
     root = json_pack("{s:I, s:O, s:o}", "platforms", (json_int_t)list->n_platforms, "devices",
                      devices, "note", text(list->note));
     if (!s && (!root || json_dumpf(root, stdout, JSON_INDENT(2))))
