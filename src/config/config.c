@@ -335,12 +335,22 @@ static enum cld_status diff_key(const struct cld_config *old, const struct cld_c
     return s;
 }
 
+/* Paths of what the new configuration says may have changed. */
+static bool is_accepted(const struct cld_config *now, const struct cld_config_key *k)
+{
+    if (!strcmp(k->section, "data") && !strcmp(k->name, "train"))
+        return cld_config_accepts(now, CLD_CHANGED_DATA);
+    if (!strcmp(k->section, "target") && !strcmp(k->name, "dir"))
+        return cld_config_accepts(now, CLD_CHANGED_TARGET);
+    return false;
+}
+
 enum cld_status cld_config_resume_diff(const struct cld_config *old, const struct cld_config *now,
                                        struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     for (const struct cld_config_key *k = cld_config_keys; k->section && !s; k++)
-        if (k->change != CLD_KEY_FREE)
+        if (k->change != CLD_KEY_FREE && !is_accepted(now, k))
             s = diff_key(old, now, k, err);
     return s;
 }
@@ -449,6 +459,15 @@ int64_t cld_config_mask_id(const struct cld_config *cfg)
     if (!text || !*text || text[strspn(text, "0123456789")] || strlen(text) > 18)
         return -1;
     return strtoll(text, NULL, 10);
+}
+
+bool cld_config_accepts(const struct cld_config *cfg, enum cld_changed what)
+{
+    const struct cld_enum_list *list = &cfg->train.accept_changed;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->v[i] == (int)what)
+            return true;
+    return false;
 }
 
 size_t cld_config_gib(double gib)

@@ -34,6 +34,7 @@ enum cld_template {
 enum cld_features_mode { CLD_FEATURES_ONLINE, CLD_FEATURES_OFFLINE, CLD_FEATURES_HYBRID };
 enum cld_bad_row { CLD_BAD_ROW_SKIP, CLD_BAD_ROW_FAIL };
 enum cld_history { CLD_HISTORY_FAIL, CLD_HISTORY_MASK, CLD_HISTORY_TELL };
+enum cld_changed { CLD_CHANGED_DATA, CLD_CHANGED_TARGET };
 enum cld_layer_type { CLD_LAYER_FULL, CLD_LAYER_SLIDING };
 enum cld_objective {
     CLD_OBJECTIVE_STATIC,         /* weights fall with gamma */
@@ -159,10 +160,11 @@ struct cld_config {
         double ema; /* decay of the mean of weights; 0: none is kept */
         bool stop_at_gap;
         bool recompute;
-        size_t loss_chunk;       /* blocks */
-        size_t checkpoint_every; /* steps; 0: only at the end */
-        size_t keep;             /* newest checkpoints kept besides the best; 0: all */
-        size_t evaluate_every;   /* steps; 0: only at the end */
+        size_t loss_chunk;                   /* blocks */
+        size_t checkpoint_every;             /* steps; 0: only at the end */
+        size_t keep;                         /* newest checkpoints kept besides the best; 0: all */
+        size_t evaluate_every;               /* steps; 0: only at the end */
+        struct cld_enum_list accept_changed; /* enum cld_changed; see cld_config_accepts */
     } train;
     struct {
         enum cld_attention_backend backend;
@@ -262,7 +264,8 @@ enum cld_status cld_config_check(const struct cld_config *cfg, enum cld_config_u
 enum cld_status cld_config_text(const struct cld_config *cfg, char **out, struct cld_error *err);
 
 /* May a run that began with `old` go on with `now`? CLD_E_USAGE names the first key that may not
- * change, with both values. */
+ * change, with both values. Where `now` accepts changed data or another target, the paths of these
+ * may change. */
 enum cld_status cld_config_resume_diff(const struct cld_config *old, const struct cld_config *now,
                                        struct cld_error *err);
 
@@ -293,6 +296,9 @@ const char *cld_config_where(const struct cld_config *cfg, const char *name, cha
 
 /* drafter.mask_token as a number; -1 where it is the text of a token (or not given). */
 int64_t cld_config_mask_id(const struct cld_config *cfg);
+
+/* Does train.accept_changed name it? */
+bool cld_config_accepts(const struct cld_config *cfg, enum cld_changed what);
 
 /* Bytes of a size in GiB; saturates (size.h). */
 size_t cld_config_gib(double gib);

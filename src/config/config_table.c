@@ -225,6 +225,13 @@ const struct cld_config_key cld_config_keys[] = {
      FREE, .help = "Steps between checkpoints; 0: only one at the end."},
     {SIZE(train, keep), .default_text = "3", .min = 0, .max = MANY, .unit = "checkpoints", FREE,
      .help = "Newest checkpoints that are kept, besides the best one; 0 keeps all."},
+    {ENUMS(train, accept_changed), .word = "none", .default_text = "none", .min_n = 1, .max_n = 2,
+     .names = NAMES{"data", "target", NULL}, FREE,
+     .help =
+         "What may differ from what a run, a drafter or generated answers were made with: data "
+         "(training rows, stored features) and target (its weights and config.json). Both are "
+         "known by checksums; a difference that is not named here is refused. It is noted in the "
+         "run's checkpoints."},
     {SIZE(train, evaluate_every), .default_text = "1000", .min = 0, .max = MANY, .unit = "steps",
      FREE, .help = "Steps between evaluations on data.heldout; 0: only one at the end."},
 

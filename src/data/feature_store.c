@@ -419,6 +419,16 @@ static enum cld_status compare_tokens(const struct entry *e, const struct cld_do
     return CLD_OK;
 }
 
+bool cld_feature_store_sum(struct cld_feature_store *f, const struct cld_document *d, uint64_t *sum)
+{
+    pthread_mutex_lock(&f->lock);
+    const struct entry *e = f->cap_entries ? entry_of(f, d) : NULL;
+    bool here = e && e->state == ENTRY_ON_DISK;
+    *sum = here ? e->sum : 0;
+    pthread_mutex_unlock(&f->lock);
+    return here;
+}
+
 enum cld_status cld_feature_store_read(struct cld_feature_store *f, const struct cld_document *d,
                                        void *to, struct cld_error *err)
 {

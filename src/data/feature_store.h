@@ -58,6 +58,10 @@ enum cld_status cld_feature_store_claim(struct cld_feature_store *f, const struc
 enum cld_feature_place cld_feature_store_find(struct cld_feature_store *f,
                                               const struct cld_document *d, size_t number);
 
+/* The checksum of a row that is here; false: it is not. */
+bool cld_feature_store_sum(struct cld_feature_store *f, const struct cld_document *d,
+                           uint64_t *sum);
+
 /* A row that is here: features [d->n, n_cols] to `to`. CLD_E_INPUT: damaged, or of other tokens
  * than d's; or not there at all. */
 enum cld_status cld_feature_store_read(struct cld_feature_store *f, const struct cld_document *d,

@@ -33,7 +33,8 @@ struct cld_safetensors {
     size_t n_shards;
     struct cld_safetensor *tensors; /* sorted by name once open */
     size_t n_tensors, capacity;
-    json_t *metadata; /* object of strings */
+    json_t *metadata;             /* object of strings */
+    struct cld_tensor_sums *sums; /* NULL: none are made */
 };
 
 /* The types of the format (its README and Rust source), ours with their enum. */
@@ -563,6 +564,23 @@ const struct cld_safetensor *cld_safetensors_find(const struct cld_safetensors *
     return bsearch(&key, st->tensors, st->n_tensors, sizeof key, by_name);
 }
 
+void cld_safetensors_watch(struct cld_safetensors *st, struct cld_tensor_sums *sums)
+{
+    st->sums = sums;
+}
+
+enum cld_status cld_safetensors_finite(const struct cld_safetensors *st,
+                                       const struct cld_safetensor *t, struct cld_error *err)
+{
+    size_t at = 0, width = t->n_dims > 1 && t->shape[0] ? t->n_elems / t->shape[0] : 1;
+    if (!st->sums || !cld_tensor_sums_not_finite(st->sums, t->name, &at))
+        return CLD_OK;
+    return cld_fail(err, CLD_E_INPUT, "the file is damaged, or the model was: fetch it again",
+                    "%.300s: tensor %.128s has a value that is infinite or no number, in row %zu, "
+                    "column %zu",
+                    st->shards[t->i_shard].path, t->name, at / width, at % width);
+}
+
 bool cld_safetensors_reads(const struct cld_safetensors *st, const char *file)
 {
     for (size_t i = 0; i < st->n_shards; i++)
@@ -647,10 +665,11 @@ static void convert(enum cld_dtype from, const char *in, enum cld_dtype as, char
 }
 
 /* n elements at `offset` of the shard, through a small buffer so that `to` is all the memory. */
-static enum cld_status read_converted(const struct shard *shard, const struct cld_safetensor *t,
-                                      uint64_t offset, size_t n, enum cld_dtype as, char *to,
-                                      struct cld_error *err)
+static enum cld_status read_converted(const struct cld_safetensors *st,
+                                      const struct cld_safetensor *t, uint64_t offset, size_t n,
+                                      enum cld_dtype as, char *to, struct cld_error *err)
 {
+    const struct shard *shard = &st->shards[t->i_shard];
     char piece[1u << 16];
     size_t in_bytes = cld_dtype_bytes(t->dtype), out_bytes = cld_dtype_bytes(as);
     size_t room = sizeof piece / in_bytes;
@@ -658,7 +677,9 @@ static enum cld_status read_converted(const struct shard *shard, const struct cl
         size_t now = cld_min(room, n - at);
         enum cld_status s = cld_file_read_at(shard->fd, shard->path, offset + at * in_bytes, piece,
                                              now * in_bytes, err);
-        if (s)
+        if (s || (st->sums && (s = cld_tensor_sums_see(st->sums, st, t,
+                                                       offset - t->offset_bytes + at * in_bytes,
+                                                       piece, now * in_bytes, err))))
             return s;
         convert(t->dtype, piece, as, to + at * out_bytes, now);
     }
@@ -685,12 +706,17 @@ enum cld_status cld_safetensors_read_rows(const struct cld_safetensors *st,
     size_t row_elems = t->n_elems / rows, row_bytes = t->n_bytes / rows;
     /* Inside the file: checked at open. */
     uint64_t offset = t->offset_bytes + first_row * row_bytes;
-    if (as == t->dtype)
-        return cld_file_read_at(shard->fd, shard->path, offset, to, n_rows * row_bytes, err);
+    if (as == t->dtype) {
+        enum cld_status s =
+            cld_file_read_at(shard->fd, shard->path, offset, to, n_rows * row_bytes, err);
+        return s || !st->sums ? s
+                              : cld_tensor_sums_see(st->sums, st, t, first_row * row_bytes, to,
+                                                    n_rows * row_bytes, err);
+    }
     if (!(CLD_DTYPES_FLOAT & CLD_DTYPE_BIT(t->dtype)) || (as != CLD_F32 && as != CLD_BF16))
         return cld_fail(err, CLD_E_INPUT, "", "%.300s: tensor %.128s is %s, not to be read as %s",
                         shard->path, t->name, t->dtype_name, cld_dtype_name(as));
-    return read_converted(shard, t, offset, n_rows * row_elems, as, to, err);
+    return read_converted(st, t, offset, n_rows * row_elems, as, to, err);
 }
 
 enum cld_status cld_safetensors_read(const struct cld_safetensors *st,

@@ -21,6 +21,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "formats/tensor_sums.h"
 
 #define CLD_SAFETENSORS_MAX_DIMS         8
 #define CLD_SAFETENSORS_MAX_NAME_BYTES   512
@@ -55,6 +56,15 @@ const struct cld_safetensor *cld_safetensors_at(const struct cld_safetensors *st
 /* NULL if there is no such tensor. */
 const struct cld_safetensor *cld_safetensors_find(const struct cld_safetensors *st,
                                                   const char *name);
+
+/* From now on tensors that are read from their first row on, in order, are summed there
+ * (tensor_sums.h); NULL: none. Before reading, on the reader's thread. */
+void cld_safetensors_watch(struct cld_safetensors *st, struct cld_tensor_sums *sums);
+
+/* CLD_E_INPUT names the row and column of a value that is infinite or no number, where the tensor
+ * was read with a watch. */
+enum cld_status cld_safetensors_finite(const struct cld_safetensors *st,
+                                       const struct cld_safetensor *t, struct cld_error *err);
 
 /* Is this file, by its name in the directory, one of those that were opened? */
 bool cld_safetensors_reads(const struct cld_safetensors *st, const char *file);

@@ -16,8 +16,9 @@ struct cld_setup {
      * layer behind them: n_features in all. */
     int taps[CLD_MAX_TAPS + 1];
     size_t n_taps, n_features;
-    size_t state_tap;     /* which of them is the last layer, with soft targets */
-    char target_hash[65]; /* SHA-256 of the target's config.json, hexadecimal */
+    size_t state_tap;             /* which of them is the last layer, with soft targets */
+    struct cld_tensor_sums *sums; /* the target's tensors as workers load them; NULL: not wanted */
+    char target_hash[65];         /* SHA-256 of the target's config.json, hexadecimal */
 };
 
 /* Layers tapped where the configuration says auto: evenly from layer 1 to layer L - 3, rounded half

@@ -586,10 +586,15 @@ static enum cld_status prepare(struct cld_target *t, struct cld_error *err)
 enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cld_error *err)
 {
     struct cld_safetensors *st = NULL;
+    struct cld_tensor_sums *own = NULL; /* values are looked at in any case */
     enum cld_status s = cld_safetensors_open(dir, &st, err);
-    if (!s && !(s = cld_target_tensors_check(st, &t->config, dir, err)))
+    if (!s && (t->options.sums || !(s = cld_tensor_sums_new(&own, err))) &&
+        !(s = cld_target_tensors_check(st, &t->config, dir, err))) {
+        cld_safetensors_watch(st, own ? own : t->options.sums);
         s = each_weight(t, load_weight, st, err);
+    }
     cld_safetensors_close(st);
+    cld_tensor_sums_free(own);
     return s ? s : prepare(t, err);
 }
 

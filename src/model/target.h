@@ -24,6 +24,7 @@ struct cld_target_options {
     size_t n_texts;  /* of which so much is kept, at once; 0: one */
     bool norm;       /* the final norm is there without n_logits, too: somebody borrows it */
     bool no_head;    /* nobody borrows the head: an untied one is not there */
+    struct cld_tensor_sums *sums; /* of tensors as they are loaded, borrowed; NULL: none are kept */
     bool given_taps; /* no layer exists: others fill `taps`; embedding and head are there */
 };
 

@@ -111,7 +111,7 @@ enum cld_status cld_tensor_load_spread(const struct cld_safetensors *st, const c
     if (!plain)
         free(laid_out);
     free(host);
-    return s;
+    return s ? s : cld_safetensors_finite(st, file, err);
 }
 
 enum cld_status cld_tensor_load(const struct cld_safetensors *st, const char *name,

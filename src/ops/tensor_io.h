@@ -15,7 +15,8 @@ enum cld_status cld_tensor_read(const struct cld_tensor *t, size_t first, size_t
                                 struct cld_error *err);
 
 /* A whole tensor of a file, which must have t's name and shape (vectors: one dimension), piece by
- * piece into t in its storage. CLD_E_INPUT names the tensor and both shapes. */
+ * piece into t in its storage. CLD_E_INPUT names the tensor and both shapes, or, if the file is
+ * watched (tensor_sums.h), a value that is not finite. */
 enum cld_status cld_tensor_load(const struct cld_safetensors *st, const char *name,
                                 const struct cld_tensor *t, struct cld_error *err);
 

@@ -19,6 +19,7 @@
 #include "train/progress.h"
 #include "train/run_decoder.h"
 #include "train/run_dir.h"
+#include "train/run_identity.h"
 #include "workers/batch_schedule.h"
 #include "workers/checkpoint.h"
 #include "workers/evaluate.h"
@@ -49,6 +50,8 @@ struct trainer {
     struct cld_metrics *metrics;
     struct cld_tensorboard *events; /* NULL: not asked for */
     struct cld_progress progress;
+    struct cld_run_identity identity;
+    struct cld_drafter_origin init_origin;    /* of `init` */
     char *dir, *checkpoints, *resumed, *init; /* directories; `dir` is run.dir, resolved */
     bool goes_on; /* the resumed checkpoint is one of this directory's run */
     int64_t skips_in_a_row, saved_step;
@@ -135,7 +138,9 @@ static enum cld_status note_facts(struct trainer *t, struct cld_error *err)
     cld_train_state_drop_facts(&t->state); /* a resumed run may have other workers */
     for (size_t i = 0; i < n_workers(t) && !s; i++)
         s = note_worker(t, cld_pipeline_facts(t->pipeline, i), err);
-    return s ? s : note_template(t, err);
+    if (s || (s = note_template(t, err)))
+        return s;
+    return cld_run_identity_note(&t->identity, &t->state, err);
 }
 
 static enum cld_status copy_text(char **to, const char *text, struct cld_error *err)
@@ -155,11 +160,9 @@ static enum cld_status check_resumed(struct trainer *t, struct cld_error *err)
     if ((s = cld_config_parse(t->state.config, "the checkpoint's configuration", &old, err)) ||
         (s = cld_config_resume_diff(&old, t->cfg, err)))
         goto done;
-    if (strcmp(t->state.target_sha256, t->setup.target_hash))
-        s = cld_fail(err, CLD_E_USAGE, "resume with the target that the run began with",
-                     "%s was trained on another target: config.json of %s differs", t->resumed,
-                     t->cfg->target.dir);
-    else if (began_with[0] && now[0] && strcmp(began_with, now))
+    if (!(s = cld_run_identity_config(&t->identity, t->cfg, t->setup.target_hash, &t->state,
+                                      t->resumed, err)) &&
+        began_with[0] && now[0] && strcmp(began_with, now))
         s = cld_fail(err, CLD_E_USAGE, "resume with the tokenizer that the run began with",
                      "%s was trained with another tokenizer.json than that of %s", t->resumed,
                      t->cfg->target.dir);
@@ -211,11 +214,26 @@ static enum cld_status find_init(struct trainer *t, struct cld_error *err)
         return CLD_OK;
     if ((s = cld_drafter_find(t->cfg->drafter.init, &t->init, err)) ||
         (s = cld_drafter_config_read(t->init, &there, err)) ||
+        (s = cld_drafter_origin_read(t->init, &t->init_origin, err)) ||
+        (s = cld_drafter_origin_config(&t->init_origin, t->init, t->cfg, t->setup.target_hash,
+                                       err)) ||
         (s = cld_drafter_config_same(&t->setup.drafter, &there.config, t->init, err)) ||
         (s = cld_setup_same_taps(&t->setup, there.taps, t->init, err)) ||
         t->cfg->target.random_weights >= 0)
         return s;
     return cld_drafter_check_borrowed(t->init, t->cfg->target.dir, &t->setup.target, err);
+}
+
+/* The weights that workers loaded are those of the resumed run, or of the drafter that this one
+ * begins with. */
+static enum cld_status check_target(struct trainer *t, struct cld_error *err)
+{
+    enum cld_status s = cld_run_identity_target(&t->identity, t->cfg, &t->setup,
+                                                t->resumed ? &t->state : NULL, t->resumed, err);
+    if (s || !t->init)
+        return s;
+    return cld_target_identity_check(&t->identity.target, &t->init_origin.target, t->init,
+                                     cld_config_accepts(t->cfg, CLD_CHANGED_TARGET), err);
 }
 
 /* Weights: of the checkpoint, of drafter.init, or fresh. */
@@ -364,10 +382,13 @@ static enum cld_status prepare(struct trainer *t, const char *resume, struct cld
     if ((s = cld_feed_open(t->cfg, &t->feed, err)) ||
         (s = cld_feed_mask_token(t->feed, &mask_token, err)) ||
         (s = cld_setup_read(t->cfg, mask_token, &t->setup, err)) ||
+        (s = cld_tensor_sums_new(&t->setup.sums, err)) ||
         (s = cld_end_tokens_find(t->cfg, cld_feed_tokenizer(t->feed), &t->setup.target, err)) ||
         (s = begin_state(t, resume, err)) || (s = find_init(t, err)) || (s = plan(t, err)) ||
         (s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) ||
-        (s = cld_data_checks_run(t->cfg, &t->setup, t->feed, err)) || (s = open_store(t, err)))
+        (s = cld_data_checks_run(t->cfg, &t->setup, t->feed, err)) || (s = open_store(t, err)) ||
+        (s = cld_run_identity_rows(&t->identity, t->cfg, t->feed, t->store,
+                                   t->resumed ? &t->state : NULL, t->resumed, err)))
         return s;
     cld_drafter_file_make(&t->file, &t->setup.drafter, t->setup.taps, &t->setup.target,
                           t->cfg->drafter.init_std);
@@ -417,7 +438,8 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
         return cld_fail_memory(err, "a run");
     if ((s = prepare(t, resume, err)) || (s = begin_directory(t, err)) ||
         (s = cld_data_checks_log(t->cfg, &t->setup, t->feed, err)) || (s = start_decoder(t, err)) ||
-        (s = start_workers(t, err)) || (s = begin_weights(t, err)) || (s = note_facts(t, err)))
+        (s = start_workers(t, err)) || (s = check_target(t, err)) || (s = begin_weights(t, err)) ||
+        (s = note_facts(t, err)))
         return s;
     return writes(t) ? cld_run_dir_write_devices(t->dir, t->pipeline, n_workers(t), err) : CLD_OK;
 }
@@ -764,6 +786,8 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     cld_feed_close(t->feed);
     cld_feature_store_close(t->store);
     cld_train_state_free(&t->state);
+    cld_run_identity_free(&t->identity);
+    cld_tensor_sums_free(t->setup.sums);
     free(t->dir);
     free(t->checkpoints);
     free(t->resumed);

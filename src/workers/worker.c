@@ -120,6 +120,7 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                         .norm = soft && !options->no_drafter,
                                         .no_head = options->no_drafter,
                                         .given_taps = options->given_features,
+                                        .sums = setup->sums,
                                         .n_logits = options->decode ? n_block : 0,
                                         .n_cached = n_cached};
     struct cld_drafter_limits limits = {n_tokens,
