@@ -13,6 +13,7 @@
 #include "model/special_tokens.h"
 #include "train/data_checks.h"
 #include "workers/checkpoint.h"
+#include "workers/drafter_origin.h"
 #include "workers/evaluate.h"
 #include "workers/worker_set.h"
 
@@ -70,17 +71,29 @@ done:
     return s;
 }
 
+/* The target that was loaded is the one that the drafter was trained for. */
+static enum cld_status check_target(const struct cld_config *cfg, const struct cld_setup *setup,
+                                    const struct cld_drafter_origin *origin, const char *drafter,
+                                    struct cld_error *err)
+{
+    struct cld_target_identity now;
+    cld_target_identity_make(cfg, &setup->target, cld_setup_n_layers(setup), setup->sums, &now);
+    return cld_target_identity_check(&now, &origin->target, drafter,
+                                     cld_config_accepts(cfg, CLD_CHANGED_TARGET), err);
+}
+
 static enum cld_status evaluate(const struct cld_config *cfg, const char *drafter, bool json,
                                 struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_feed *feed = NULL;
-    struct cld_setup setup;
+    struct cld_setup setup = {0};
     struct cld_devices *devices = NULL;
     struct cld_device_info device;
     struct cld_worker w = {0};
     struct cld_drafter_file file;
     struct cld_feature_identity id;
+    struct cld_drafter_origin origin;
     struct cld_feature_store *store = NULL;
     bool offline = cfg->features.mode == CLD_FEATURES_OFFLINE;
     int64_t mask_token = -1;
@@ -90,6 +103,9 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
         (s = cld_data_checks_target(cfg, &setup.target, cld_feed_tokenizer(feed), err)) ||
         (s = cld_end_tokens_find(cfg, cld_feed_tokenizer(feed), &setup.target, err)) ||
         (s = cld_drafter_config_read(drafter, &file, err)) ||
+        (s = cld_drafter_origin_read(drafter, &origin, err)) ||
+        (s = cld_drafter_origin_config(&origin, drafter, cfg, setup.target_hash, err)) ||
+        (s = cld_tensor_sums_new(&setup.sums, err)) ||
         (cfg->eval.ema && (s = cld_checkpoint_ema(drafter, &mean, err))) ||
         (s = cld_drafter_config_same(&setup.drafter, &file.config, drafter, err)) ||
         (s = cld_setup_same_taps(&setup, file.taps, drafter, err)) ||
@@ -110,12 +126,14 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
     cld_info("device %zu: %s", device.index, device.name);
     if ((s = cld_worker_plan(&w, cfg, &setup, &device, &options, err)) ||
         (s = cld_worker_check(&w, err)) || (s = cld_worker_create(&w, err)) ||
+        (s = check_target(cfg, &setup, &origin, drafter, err)) ||
         (s = cld_drafter_load(&w.drafter, mean ? mean : drafter, err)))
         goto done;
     s = report(&w, feed, store, drafter, json, err);
 done:
     free(mean);
     cld_worker_close(&w);
+    cld_tensor_sums_free(setup.sums);
     cld_devices_close(devices);
     cld_feed_close(feed);
     cld_feature_store_close(store);

@@ -10,6 +10,7 @@
 #include "model/export.h"
 #include "model/target_tensors.h"
 #include "workers/checkpoint.h"
+#include "workers/drafter_origin.h"
 
 /* An earlier export may be replaced, the weights of another model may not. */
 static enum cld_status refuse_model(const char *out, struct cld_error *err)
@@ -39,6 +40,7 @@ static enum cld_status find_target(const struct cld_args *a, const struct cld_co
     const char *named = cld_args_value(a, "target");
     char hash[CLD_SHA256_HEX_BYTES], *path = NULL;
     uint64_t n_bytes = 0;
+    struct cld_target_identity now, was;
     x->target_dir = named ? named : run->target.dir;
     if (run->target.random_weights >= 0)
         return cld_fail(err, CLD_E_USAGE, "train with the target's own weights",
@@ -51,10 +53,14 @@ static enum cld_status find_target(const struct cld_args *a, const struct cld_co
         (s = cld_target_vocabulary_check(x->target_dir, &x->target, err)) ||
         (s = cld_sha256_file(path, hash, &n_bytes, err)))
         goto done;
+    cld_drafter_origin_of(st, &was);
+    cld_target_identity_text(&was, x->origin, sizeof x->origin);
     if (strcmp(hash, st->target_sha256))
         s = cld_fail(err, CLD_E_USAGE, "name the run's target with --target",
                      "%s was trained on another target: config.json of %s differs", x->from,
                      x->target_dir);
+    else if (!(s = cld_target_identity_read(x->target_dir, &x->target, &now, err)))
+        s = cld_target_identity_check(&now, &was, x->from, false, err);
 done:
     free(path);
     return s;

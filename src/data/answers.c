@@ -104,6 +104,11 @@ enum cld_status cld_answers_close(struct cld_answers *a, struct cld_error *err)
     return s;
 }
 
+bool cld_answers_any(const struct cld_answers *a)
+{
+    return a->n_rows > 0;
+}
+
 enum cld_status cld_answers_has(const struct cld_answers *a, const struct cld_prompt *p, bool *has,
                                 struct cld_error *err)
 {

@@ -17,6 +17,9 @@ enum cld_status cld_answers_open(const char *path, struct cld_answers **out, str
 /* CLD_E_IO where the last lines did not reach the disk. NULL-safe. */
 enum cld_status cld_answers_close(struct cld_answers *a, struct cld_error *err);
 
+/* Does the file have any? */
+bool cld_answers_any(const struct cld_answers *a);
+
 /* Is there an answer to this prompt? CLD_E_USAGE where that of its row has another source. */
 enum cld_status cld_answers_has(const struct cld_answers *a, const struct cld_prompt *p, bool *has,
                                 struct cld_error *err);

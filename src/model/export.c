@@ -40,10 +40,10 @@ static enum cld_status copy_tensor(struct cld_safetensors_writer *w, size_t i,
 }
 
 static enum cld_status copy_tensors(const struct source *sources, size_t n, const char *path,
-                                    struct cld_error *err)
+                                    const char *origin, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    const struct cld_safetensors_pair format = {"format", "pt"};
+    const struct cld_safetensors_pair metadata[] = {{"format", "pt"}, {CLD_ORIGIN_KEY, origin}};
     struct cld_safetensors_writer *w = NULL;
     struct cld_safetensors_spec *specs = calloc(cld_max(1, n), sizeof *specs);
     size_t room = piece_bytes;
@@ -60,7 +60,7 @@ static enum cld_status copy_tensors(const struct source *sources, size_t n, cons
             .name = sources[i].name, .dtype = CLD_BF16, .n_dims = sources[i].t->n_dims, .id = i};
         memcpy(specs[i].shape, sources[i].t->shape, sizeof specs[i].shape);
     }
-    if ((s = cld_safetensors_begin(path, specs, n, &format, 1, &w, err)))
+    if ((s = cld_safetensors_begin(path, specs, n, metadata, origin[0] ? 2 : 1, &w, err)))
         goto done;
     for (size_t i = 0; i < n && !s; i++)
         s = copy_tensor(w, i, &sources[specs[i].id], piece, err);
@@ -110,7 +110,7 @@ static enum cld_status write_weights(const struct cld_export *x, const char *pat
                              &x->file.config, &sources[n++], err)))
             goto done;
     }
-    s = copy_tensors(sources, n, path, err);
+    s = copy_tensors(sources, n, path, x->origin, err);
 done:
     cld_safetensors_close(own);
     cld_safetensors_close(target);

@@ -7,6 +7,7 @@
 #define CLD_MODEL_EXPORT_H
 
 #include "model/drafter_file.h"
+#include "model/target_identity.h"
 #include "opencl/device.h"
 
 enum cld_export_format {
@@ -21,6 +22,8 @@ struct cld_export {
     const char *weights; /* the file of it that is exported */
     const char *out;     /* exists */
     const char *target_dir;
+    char origin[CLD_IDENTITY_TEXT_BYTES]; /* weights of the run's target, for the metadata; "": not
+                                             known */
     struct cld_model_config target;
     struct cld_drafter_file file; /* config.json of `from` */
     enum cld_export_format format;

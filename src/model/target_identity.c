@@ -1,11 +1,13 @@
 #include "model/target_identity.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/checksum.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "formats/safetensors.h"
 
 static const char prefix[] = "the target's ";
 
@@ -72,6 +74,46 @@ void cld_target_identity_make(const struct cld_config *cfg, const struct cld_mod
         snprintf(text, sizeof text, "layers 0 to %zu", n_layers - 1);
         add_sum(out, text, sum);
     }
+}
+
+/* For its sum. */
+static enum cld_status read_all(const struct cld_safetensors *st, const char *name,
+                                struct cld_error *err)
+{
+    const size_t piece_bytes = (size_t)16 << 20;
+    enum cld_status s = CLD_OK;
+    const struct cld_safetensor *t = cld_safetensors_find(st, name);
+    size_t n_rows = t && t->n_dims ? t->shape[0] : 0;
+    if (!n_rows)
+        return CLD_OK;
+    size_t n = cld_max(1, piece_bytes / cld_max(1, t->n_bytes / n_rows));
+    char *piece = malloc(cld_max(1, cld_mul(n, t->n_bytes / n_rows)));
+    if (!piece)
+        return cld_fail_memory(err, "%s", name);
+    for (size_t at = 0; at < n_rows && !s; at += n)
+        s = cld_safetensors_read_rows(st, t, at, cld_min(n, n_rows - at), t->dtype, piece, err);
+    free(piece);
+    return s;
+}
+
+enum cld_status cld_target_identity_read(const char *dir, const struct cld_model_config *target,
+                                         struct cld_target_identity *out, struct cld_error *err)
+{
+    const struct cld_config none = {.target.random_weights = -1};
+    struct cld_safetensors *st = NULL;
+    struct cld_tensor_sums *sums = NULL;
+    enum cld_status s = CLD_OK;
+    memset(out, 0, sizeof *out);
+    if ((s = cld_safetensors_open(dir, &st, err)) || (s = cld_tensor_sums_new(&sums, err)))
+        goto done;
+    cld_safetensors_watch(st, sums);
+    if (!(s = read_all(st, "model.embed_tokens.weight", err)) &&
+        !(s = read_all(st, "lm_head.weight", err)))
+        cld_target_identity_make(&none, target, 0, sums, out);
+done:
+    cld_safetensors_close(st);
+    cld_tensor_sums_free(sums);
+    return s;
 }
 
 void cld_target_identity_text(const struct cld_target_identity *id, char *to, size_t n)

@@ -34,6 +34,13 @@ bool cld_target_identity_is_part(const char *name);
 /* Adds a part as a file has it; more than CLD_MAX_IDENTITY are left out. */
 void cld_target_identity_add(struct cld_target_identity *id, const char *name, const char *value);
 
+/* The same of embedding and head alone, read from a directory. CLD_E_INPUT. */
+enum cld_status cld_target_identity_read(const char *dir, const struct cld_model_config *target,
+                                         struct cld_target_identity *out, struct cld_error *err);
+
+/* The key of the metadata of an exported drafter. */
+#define CLD_ORIGIN_KEY "cldraft_target"
+
 /* As one line, for metadata of files, and back. What cannot be understood is left out. */
 enum { CLD_IDENTITY_TEXT_BYTES = 400 };
 void cld_target_identity_text(const struct cld_target_identity *id, char *to, size_t n);

@@ -17,6 +17,7 @@
 #include "model/target_tensors.h"
 #include "model/token_sampler.h"
 #include "ops/verdicts.h"
+#include "train/answers_origin.h"
 #include "train/data_checks.h"
 #include "workers/worker.h"
 #include "workers/worker_set.h"
@@ -40,6 +41,7 @@ struct generator {
     struct cld_queue *q;
     struct cld_plan *plan;
     struct cld_target target;
+    struct cld_tensor_sums *sums; /* of its tensors */
     struct cld_token_sampler sampler;
     size_t n_texts, n_tokens, n_capacity; /* at once; of a pass; of a text, prompt and answer */
     struct text *texts;
@@ -68,7 +70,8 @@ static enum cld_status open_target(struct generator *g, const struct cld_device_
                                          .n_taps = 1,
                                          .n_logits = g->n_texts,
                                          .n_cached = g->n_capacity,
-                                         .n_texts = g->n_texts};
+                                         .n_texts = g->n_texts,
+                                         .sums = g->sums};
     if (!(g->plan = cld_plan_new()))
         return cld_fail_memory(err, "a plan");
     if ((s = cld_tuning_of(cfg, device, &tuning, err)) ||
@@ -122,6 +125,7 @@ static void release(struct generator *g)
     cld_queue_close(g->q);
     cld_token_sampler_free(&g->sampler);
     cld_target_free(&g->target);
+    cld_tensor_sums_free(g->sums);
     cld_prompts_close(g->prompts);
     cld_tokenizer_free(g->tokenizer);
 }
@@ -318,6 +322,15 @@ static enum cld_status note_settings(struct generator *g, const char *tokenizer_
     return g->settings ? CLD_OK : cld_fail_memory(err, "settings");
 }
 
+/* The answers that are there, if any, are of the target that was loaded. */
+static enum cld_status check_origin(struct generator *g, const struct cld_model_config *model,
+                                    const char *out, struct cld_error *err)
+{
+    struct cld_target_identity now;
+    cld_target_identity_make(g->cfg, model, model->n_layers, g->sums, &now);
+    return cld_answers_origin_check(out, cld_answers_any(g->answers), g->cfg, model, &now, err);
+}
+
 enum cld_status cld_generate(const struct cld_config *cfg, const char *prompts, const char *out,
                              struct cld_generate_counts *counts, struct cld_error *err)
 {
@@ -351,7 +364,8 @@ enum cld_status cld_generate(const struct cld_config *cfg, const char *prompts, 
         (s = cld_worker_set_devices(devices, cfg, NULL, &device, err)))
         goto done;
     cld_info("device %zu: %s; %zu texts at a time", device.index, device.name, g.n_texts);
-    if (!(s = open_target(&g, &device, &model, err)))
+    if (!(s = cld_tensor_sums_new(&g.sums, err)) && !(s = open_target(&g, &device, &model, err)) &&
+        !(s = check_origin(&g, &model, out, err)))
         s = run(&g, err);
 done:
     if (cld_answers_close(g.answers, &closing) && !s) {

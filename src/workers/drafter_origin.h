@@ -12,9 +12,6 @@ struct cld_drafter_origin {
     char config_hash[65];              /* of the target's config.json; "": not known */
 };
 
-/* The key of an export's metadata. */
-#define CLD_ORIGIN_KEY "cldraft_target"
-
 /* The parts that the facts of a state have. */
 void cld_drafter_origin_of(const struct cld_train_state *state, struct cld_target_identity *out);
 
