@@ -323,7 +323,7 @@ static const struct cld_bench_operation operations[] = {
     {"swiglu forward", declare_swiglu, run_swiglu, NULL, NULL, false},
     {"swiglu backward", declare_swiglu_back, run_swiglu_back, NULL, NULL, false},
     {"gather", declare_gather, run_gather, prepare_gather, NULL, false},
-    {"turned copy", declare_transpose, run_transpose, NULL, NULL, true},
+    {"transposed copy", declare_transpose, run_transpose, NULL, NULL, true},
     {"cross-entropy alone", declare_loss_alone, run_loss, NULL, NULL, false},
     {"cross-entropy", declare_loss, run_loss, NULL, NULL, false},
     {"gradient norm", declare_norm, run_norm, NULL, norm_scratch, false},
