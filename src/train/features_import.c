@@ -1,6 +1,5 @@
 #include "train/features_import.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +10,11 @@
 #include "data/feature_store.h"
 #include "data/feed.h"
 #include "model/identify_features.h"
-#include "model/target.h"
-#include "ops/tensor_io.h"
-#include "ops/verdicts.h"
 #include "train/data_checks.h"
+#include "train/state_check.h"
 
-/* Tokens of one row that are compared with the target's own states, and how far off they may be:
- * other programs round otherwise, by some percent in bf16; another layer is off by more than its
- * neighbour is near. */
-enum { CHECKED_TOKENS = 64 };
-static const double most_off = 0.3;
+/* Rows that are compared with what the target computes for them, spread over the set. */
+enum { CHECKED_ROWS = 64 };
 
 struct import {
     const struct cld_features_import *x;
@@ -28,6 +22,10 @@ struct import {
     struct cld_setup setup;
     struct cld_feed *feed;
     struct cld_feature_store *store;
+    struct cld_state_check *check; /* NULL: not yet, or --unchecked */
+    size_t n_due;                  /* rows whose turn to be compared it was or is */
+    bool warned;                   /* of other tensors in a file */
+    int *layers;                   /* of the file's states: outputs of these */
     char *states, *features; /* of a row: [n, K + 1, H] as read, [n, n_features * H] as stored */
     size_t cap_tokens;
 };
@@ -98,11 +96,40 @@ done:
     return s;
 }
 
-static float state_at(const struct import *m, size_t i)
+/* The last of the file's states is that behind the last layer. */
+static enum cld_status name_layers(struct import *m, struct cld_error *err)
 {
-    const void *states = m->states;
-    return m->cfg.runtime.precision == CLD_BF16 ? cld_bf16_to_f32(((const uint16_t *)states)[i])
-                                                : ((const float *)states)[i];
+    const struct cld_setup *t = &m->setup;
+    m->layers = calloc(t->n_taps + 1, sizeof *m->layers);
+    if (!m->layers)
+        return cld_fail_memory(err, "a list of layers");
+    memcpy(m->layers, t->taps, t->n_taps * sizeof *m->layers);
+    m->layers[t->n_taps] = (int)t->target.n_layers - 1;
+    return CLD_OK;
+}
+
+static struct cld_states states_of(const struct import *m, const char *path,
+                                   const struct cld_row *row)
+{
+    return (struct cld_states){.values = m->states,
+                               .type = m->cfg.runtime.precision,
+                               .n = row->n,
+                               .n_states = m->x->n_layers + 1,
+                               .hidden = m->setup.target.hidden,
+                               .layers = m->layers,
+                               .path = path};
+}
+
+/* Other tensors of a file are not read; that is said once. */
+static void warn_others(struct import *m, const struct cld_safetensors *st, const char *path)
+{
+    for (size_t i = 0; i < cld_safetensors_n(st) && !m->warned; i++) {
+        const char *name = cld_safetensors_at(st, i)->name;
+        if (!strcmp(name, "token_ids") || !strcmp(name, "hidden_states"))
+            continue;
+        cld_warn("%s: tensor %s is not read", path, name);
+        m->warned = true;
+    }
 }
 
 /* The file's states of the row's tokens to m->states. */
@@ -137,122 +164,48 @@ static enum cld_status read_states(struct import *m, const struct cld_safetensor
                             row->n);
     }
     enum cld_status s = cld_safetensors_read_rows(st, t, 0, row->n, want, m->states, err);
-    size_t n_token = cld_mul(n_states, hidden), n = cld_mul(row->n, n_token);
-    for (size_t i = 0; i < n && !s; i++)
-        if (!isfinite(state_at(m, i)))
-            s = cld_fail(err, CLD_E_INPUT, "make the states again",
-                         "%s: hidden_states of token %zu has a value that is no number or infinite",
-                         path, i / n_token);
-    return s;
+    const struct cld_states states = states_of(m, path, row);
+    return s ? s : cld_states_check(&states, row->ids, err);
 }
 
 /* --- comparison with the target ----------------------------------------------------------------
  */
 
-struct runner {
-    struct cld_queue *q;
-    struct cld_plan *plan;
-    struct cld_target target;
-};
+static size_t n_rows_of(const struct import *m)
+{
+    return m->x->heldout ? cld_feed_n_heldout(m->feed) : cld_feed_n_train(m->feed);
+}
 
-static enum cld_status run_target(const struct import *m, const struct cld_row *row, size_t n,
-                                  struct runner *r, float **out, struct cld_error *err)
+static struct cld_row row_of(const struct import *m, size_t i)
+{
+    return m->x->heldout ? cld_feed_heldout_row(m->feed, i)
+                         : cld_dataset_row(cld_feed_train(m->feed), i);
+}
+
+/* Is row i one of those to be compared? Rows without a file pass their turn on. */
+static bool is_due(struct import *m, size_t i)
+{
+    size_t n = n_rows_of(m), most = cld_min(CHECKED_ROWS, n);
+    bool due = i == 0 || i + 1 == n || i * most / n > (i - 1) * most / n;
+    m->n_due += due;
+    return m->n_due > 0;
+}
+
+/* Against the target, which is loaded for the first of them. */
+static enum cld_status compare_row(struct import *m, const struct cld_row *row, const char *path,
+                                   struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    size_t n_layers = m->setup.target.n_layers;
-    const struct cld_device_info *device = m->x->device;
-    const struct cld_queue_options queue = {.name = "import"};
-    int *taps = calloc(n_layers, sizeof *taps);
-    int32_t *positions = calloc(2 * n, sizeof *positions);
-    if (!taps || !positions || !(r->plan = cld_plan_new())) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
-        goto done;
-    }
-    for (size_t i = 0; i < n_layers; i++)
-        taps[i] = (int)i;
-    for (size_t i = 0; i < n; i++)
-        positions[i] = (int32_t)i;
-    const struct cld_target_options options = {.storage = m->cfg.runtime.precision,
-                                               .n_tokens = n,
-                                               .n_positions = n,
-                                               .taps = taps,
-                                               .n_taps = n_layers,
-                                               .no_head = true};
-    if ((s = cld_queue_open_probed(device, &queue, &r->q, err)) ||
-        (s = cld_target_describe(&r->target, &m->setup.target, &options, r->q, r->plan, err)) ||
-        (s = cld_plan_check(r->plan, "import", device->global_bytes, device->max_alloc_bytes,
-                            err)) ||
-        (s = cld_plan_create(r->plan, r->q, err)) ||
-        (s = m->cfg.target.random_weights >= 0
-                 ? cld_target_random(&r->target, (uint64_t)m->cfg.target.random_weights, err)
-                 : cld_target_load(&r->target, m->cfg.target.dir, err)) ||
-        (s = cld_target_forward(&r->target, row->ids, positions, positions + n, n, err)))
-        goto done;
-    if (!(*out = malloc(cld_mul3(n, r->target.taps.n_cols, sizeof **out))))
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for the states of %zu tokens", n);
-    else
-        s = cld_tensor_read(&r->target.taps, 0, n, *out, err);
-done:
-    free(taps);
-    free(positions);
-    return s;
-}
-
-/* ||file - target|| / ||target|| of one of the file's states and one layer. */
-static double distance(const struct import *m, const float *own, size_t n, size_t state,
-                       size_t layer)
-{
-    size_t hidden = m->setup.target.hidden, n_layers = m->setup.target.n_layers;
-    double off = 0, all = 0;
-    for (size_t p = 0; p < n; p++)
-        for (size_t k = 0; k < hidden; k++) {
-            double want = (double)own[(p * n_layers + layer) * hidden + k];
-            double got = (double)state_at(m, (p * (m->x->n_layers + 1) + state) * hidden + k);
-            off += (got - want) * (got - want);
-            all += want * want;
-        }
-    return sqrt(off / all);
-}
-
-/* Every state of m->states is nearest to the layer that it is said to be. */
-static enum cld_status check_states(const struct import *m, const struct cld_row *row,
-                                    const char *path, struct cld_error *err)
-{
-    size_t n = cld_min(row->n, CHECKED_TOKENS), n_layers = m->setup.target.n_layers;
-    struct runner r = {0};
-    float *own = NULL;
-    enum cld_status s = run_target(m, row, n, &r, &own, err);
-    if (s)
-        cld_fail_prefix(err, "comparing %s with the target (--unchecked leaves that out)", path);
-    for (size_t i = 0; i <= m->x->n_layers && !s; i++) {
-        size_t said = i < m->x->n_layers ? (size_t)m->setup.taps[i] : n_layers - 1, best = 0;
-        double nearest = INFINITY;
-        for (size_t v = 0; v < n_layers; v++) {
-            double d = distance(m, own, n, i, v);
-            if (d < nearest) {
-                nearest = d;
-                best = v;
-            }
-        }
-        if (!(nearest < most_off))
-            s = cld_fail(err, CLD_E_INPUT,
-                         "the files are of another model or template, or behind the final norm",
-                         "%s: state %zu is like no layer of the target: off by %.2g from layer %zu",
-                         path, i, nearest, best);
-        else if (best != said)
-            s = cld_fail(err, CLD_E_INPUT, "name the layers that the files have",
-                         "%s: state %zu is the output of layer %zu (off by %.2g), by --layers and "
-                         "target.taps it would be that of layer %zu (off by %.2g)",
-                         path, i, best, nearest, said, distance(m, own, n, i, said));
-        else
-            cld_info("%s: state %zu is the output of layer %zu, off by %.2g", path, i, best,
-                     nearest);
-    }
-    cld_plan_free(r.plan);
-    cld_queue_close(r.q);
-    cld_target_free(&r.target);
-    free(own);
-    return s;
+    size_t longest = 1;
+    for (size_t i = 0; i < n_rows_of(m) && !m->check; i++)
+        longest = cld_max(longest, row_of(m, i).n);
+    if (!m->check && (s = cld_state_check_open(&m->cfg, &m->setup, m->x->device, m->layers,
+                                               m->x->n_layers + 1, longest, &m->check, err)))
+        return cld_fail_prefix(err, "comparing %s with the target (--unchecked leaves that out)",
+                               path);
+    const struct cld_states states = states_of(m, path, row);
+    m->n_due = 0;
+    return cld_state_check_row(m->check, row, &states, err);
 }
 
 /* --- rows ------------------------------------------------------------------------------------- */
@@ -267,12 +220,12 @@ static void pick_features(struct import *m, size_t n)
                n_features * state_bytes);
 }
 
-static enum cld_status import_row(struct import *m, size_t i, bool first,
-                                  struct cld_features_imported *out, struct cld_error *err)
+static enum cld_status import_row(struct import *m, size_t i, struct cld_features_imported *out,
+                                  struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    struct cld_row row = m->x->heldout ? cld_feed_heldout_row(m->feed, i)
-                                       : cld_dataset_row(cld_feed_train(m->feed), i);
+    struct cld_row row = row_of(m, i);
+    bool due = is_due(m, i) && !m->x->unchecked;
     const int32_t anchor = 0; /* the store keeps rows that have one */
     const struct cld_document doc = {.ids = row.ids,
                                      .mask = row.loss_mask,
@@ -289,9 +242,11 @@ static enum cld_status import_row(struct import *m, size_t i, bool first,
         out->n_missing++;
         goto done;
     }
-    if ((s = cld_safetensors_open(path, &st, err)) || (s = check_tokens(st, path, &row, m, err)) ||
-        (s = read_states(m, st, path, &row, err)) ||
-        (first && !m->x->unchecked && (s = check_states(m, &row, path, err))) ||
+    if ((s = cld_safetensors_open(path, &st, err)))
+        goto done;
+    warn_others(m, st, path);
+    if ((s = check_tokens(st, path, &row, m, err)) || (s = read_states(m, st, path, &row, err)) ||
+        (due && (s = compare_row(m, &row, path, err))) ||
         (s = cld_feature_store_claim(m->store, &doc, i, err)))
         goto done;
     if (cld_feature_store_find(m->store, &doc, i) != CLD_FEATURES_MINE) {
@@ -320,6 +275,7 @@ static enum cld_status begin(struct import *m, struct cld_error *err)
     if ((s = cld_feed_open(&m->cfg, &m->feed, err)) ||
         (s = cld_feed_mask_token(m->feed, &mask_token, err)) ||
         (s = cld_setup_read(&m->cfg, mask_token, &m->setup, err)) || (s = check_layers(m, err)) ||
+        (s = name_layers(m, err)) ||
         (s = cld_data_checks_target(&m->cfg, &m->setup.target, cld_feed_tokenizer(m->feed), err)) ||
         (s = cld_feed_load(m->feed, m->setup.target.vocab, true, err)) ||
         (s = cld_feature_identity_make(&m->cfg, &m->setup, cld_feed_tokenizer_hash(m->feed), &id,
@@ -340,9 +296,9 @@ enum cld_status cld_features_import(const struct cld_config *cfg,
     if (x->unchecked)
         cld_warn(
             "--unchecked: that the states are those of the layers is not compared with the target");
-    out->n_rows = x->heldout ? cld_feed_n_heldout(m.feed) : cld_feed_n_train(m.feed);
+    out->n_rows = n_rows_of(&m);
     for (size_t i = 0; i < out->n_rows && !s; i++)
-        s = import_row(&m, i, !out->n_imported && !out->n_there, out, err);
+        s = import_row(&m, i, out, err);
     if (!s && out->n_missing == out->n_rows)
         s = cld_fail(err, CLD_E_INPUT, "hs_0.safetensors belongs to line 0 of the rows, and so on",
                      "%s has no file for any of the %zu rows of %s", x->dir, out->n_rows,
@@ -356,6 +312,8 @@ enum cld_status cld_features_import(const struct cld_config *cfg,
 done:
     cld_feature_store_close(m.store);
     cld_feed_close(m.feed);
+    cld_state_check_close(m.check);
+    free(m.layers);
     free(m.states);
     free(m.features);
     return s;
