@@ -14,6 +14,7 @@
 #include "formats/safetensors.h"
 #include "model/target.h"
 #include "ops/tensor_io.h"
+#include "ops/verdicts.h"
 
 struct runner {
     struct cld_model_config config;
@@ -83,7 +84,7 @@ static enum cld_status describe(struct runner *r, const struct cld_device_info *
     r->expected = malloc(cld_mul3(n, width, sizeof(float)));
     if (!r->got || !r->expected)
         return cld_fail_memory(err, "a case");
-    if ((s = cld_queue_open(device, &options, &r->q, err)) ||
+    if ((s = cld_queue_open_probed(device, &options, &r->q, err)) ||
         (s = cld_target_describe(&r->t, &r->config, &how, r->q, r->plan, err)) ||
         (s = cld_plan_check(r->plan, "check-target", device->global_bytes, device->max_alloc_bytes,
                             err)))

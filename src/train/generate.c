@@ -14,6 +14,7 @@
 #include "data/feed.h"
 #include "model/setup.h"
 #include "model/token_sampler.h"
+#include "ops/verdicts.h"
 #include "workers/worker.h"
 #include "workers/worker_set.h"
 
@@ -68,7 +69,7 @@ static enum cld_status open_target(struct generator *g, const struct cld_device_
     if (!(g->plan = cld_plan_new()))
         return cld_fail_memory(err, "a plan");
     if ((s = cld_tuning_of(cfg, device, &tuning, err)) ||
-        (s = cld_queue_open(device, &queue, &g->q, err)) ||
+        (s = cld_queue_open_probed(device, &queue, &g->q, err)) ||
         (s = cld_tuning_check(g->q, cfg, device, NULL, err)) ||
         (s = cld_target_describe(&g->target, model, &options, g->q, g->plan, err)))
         return s;

@@ -238,7 +238,8 @@ static enum cld_status plan(struct trainer *t, struct cld_error *err)
     t->set.decodes &= writes(t); /* one machine's result is enough */
     cld_worker_set_share(&t->set, t->machines.first, t->machines.n_drafters,
                          cld_machines_n_remote(&t->machines));
-    if ((s = cld_worker_set_plan(&t->set, t->cfg, &t->setup, NULL, err)))
+    if ((s = cld_worker_set_probe(&t->set, t->cfg, err)) ||
+        (s = cld_worker_set_plan(&t->set, t->cfg, &t->setup, NULL, err)))
         return s;
     if (t->link)
         cld_info("%zu drafters on %zu machines", t->machines.n_drafters, cld_link_n(t->link));
