@@ -19,7 +19,7 @@ usage() {
     cat <<'END'
 usage: ./run.sh train [--set SECTION.KEY=VALUE]... [--resume DIR]
        ./run.sh test [CTEST ARGUMENTS]
-train: trains the tiny drafter of configs/tiny.ini. test: runs all tests.
+train: trains the tiny drafter of configs/tiny.ini. test: runs all tests without a label.
 Both first install missing packages (Debian and Ubuntu) and build.
 END
 }
@@ -90,8 +90,8 @@ prepare() {
     fi
 }
 
-# run_tests [ARGUMENTS]: as many tests at a time as there are cores. Without arguments tests that have a label, such as
-# `long`, are left out and named at the end.
+# run_tests [ARGUMENTS]: runs one test on each core. Without arguments, tests with a label such as `long` are skipped
+# and named at the end.
 run_tests() {
     local status=0 labelled
     if (($# > 0)); then
@@ -101,7 +101,7 @@ run_tests() {
     labelled=$(ctest --test-dir build --show-only --label-regex . | sed -n 's/.*Test *#[0-9]*: //p' | paste -sd' ')
     if [[ -n $labelled ]]; then
         say "not run: $labelled"
-        say "  ./run.sh test -L long runs those that only take long; CONTRIBUTING.md lists the labels"
+        say "  ./run.sh test -L long runs those with the label long; CONTRIBUTING.md explains the labels"
     fi
     return "$status"
 }
