@@ -250,6 +250,43 @@ static void files_that_are_not_what_they_should_be(void **state)
     refused("no file for any of the 3 rows", true);
 }
 
+/* State of all layers of a token, and of how many. */
+static float *token(size_t row, size_t p)
+{
+    return r->states[row] + p * LAYERS * r->hidden;
+}
+
+/* Writes row `row` as it is now, wants it refused, and mends it. */
+static void refused_row(size_t row, const char *words, bool unchecked, const float *good)
+{
+    size_t n = r->n[row] * LAYERS * r->hidden;
+    write_file(r->dir, row, own, 4, CLD_F32, SIZE_MAX);
+    refused(words, unchecked);
+    memcpy(r->states[row], good, n * sizeof *good);
+    write_file(r->dir, row, own, 4, CLD_F32, SIZE_MAX);
+}
+
+static void states_of_any_row_are_looked_at(void **state)
+{
+    (void)state;
+    static const size_t swapped[] = {3, 1, 4, 5};
+    size_t token_bytes = LAYERS * r->hidden * sizeof(float), n = r->n[1] * LAYERS * r->hidden;
+    float *good = malloc(n * sizeof *good);
+    memcpy(good, r->states[1], n * sizeof *good);
+    write_all();
+    memcpy(token(1, 0), token(2, 0), r->n[1] * token_bytes);
+    refused_row(1, "hs_1.safetensors: state 0 is like no layer", false, good);
+    memcpy(token(1, r->n[1] - 1), token(2, r->n[1] - 1), token_bytes);
+    refused_row(1, "hs_1.safetensors: state 0 of tokens 40 to 44 is not the target's", false, good);
+    write_file(r->dir, 1, swapped, 4, CLD_F32, SIZE_MAX);
+    refused("hs_1.safetensors: state 0 is the output of layer 3", false);
+    memset(token(1, 12) + own[2] * r->hidden, 0, r->hidden * sizeof(float));
+    refused_row(1, "hs_1.safetensors: hidden_states of token 12 are zero in state 2", true, good);
+    memcpy(token(1, 30), token(1, 3), token_bytes);
+    refused_row(1, "hs_1.safetensors: hidden_states of tokens 3 and 30 are the same", true, good);
+    free(good);
+}
+
 static int set_up(void **state)
 {
     if (find_cpu(state))
@@ -298,6 +335,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(imported_features_are_those_of_the_files),
         cmocka_unit_test(layers_that_are_not_the_taps),
+        cmocka_unit_test(states_of_any_row_are_looked_at),
         cmocka_unit_test(files_that_are_not_what_they_should_be),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -225,6 +225,41 @@ enum cld_status cld_drafter_load(struct cld_drafter *d, const char *path, struct
     return s ? s : cld_drafter_adopt(d, err);
 }
 
+/* One tensor, for its watch. */
+static enum cld_status check_finite(const struct cld_safetensors *st,
+                                    const struct cld_safetensor *t, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t n_rows = t->n_dims ? t->shape[0] : 1, row_bytes = n_rows ? t->n_bytes / n_rows : 0;
+    size_t n = cld_max(1, piece_bytes / cld_max(1, row_bytes));
+    char *piece = malloc(cld_max(1, cld_mul(cld_min(n, n_rows), row_bytes)));
+    if (!piece)
+        return cld_fail_memory(err, "%s", t->name);
+    for (size_t at = 0; at < n_rows && !s; at += n)
+        s = cld_safetensors_read_rows(st, t, at, cld_min(n, n_rows - at), t->dtype, piece, err);
+    free(piece);
+    return s ? s : cld_safetensors_finite(st, t, err);
+}
+
+enum cld_status cld_drafter_check_finite(const char *path, struct cld_error *err)
+{
+    struct cld_safetensors *st = NULL;
+    struct cld_tensor_sums *sums = NULL;
+    char *ours = cld_format("%s/drafter.safetensors", path);
+    if (!ours)
+        return cld_fail_memory(err, "%s", path);
+    enum cld_status s = cld_safetensors_open(cld_file_exists(ours) ? ours : path, &st, err);
+    if (!s && !(s = cld_tensor_sums_new(&sums, err))) {
+        cld_safetensors_watch(st, sums);
+        for (size_t i = 0; i < cld_safetensors_n(st) && !s; i++)
+            s = check_finite(st, cld_safetensors_at(st, i), err);
+    }
+    cld_safetensors_close(st);
+    cld_tensor_sums_free(sums);
+    free(ours);
+    return s;
+}
+
 enum cld_status cld_drafter_write(const struct cld_drafter *d, const struct cld_image *image,
                                   const char *path, struct cld_error *err)
 {

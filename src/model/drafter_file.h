@@ -82,6 +82,10 @@ enum cld_status cld_drafter_read_parts(struct cld_drafter *d, const char *path,
  * the target compares them (cld_drafter_check_borrowed). */
 enum cld_status cld_drafter_load(struct cld_drafter *d, const char *path, struct cld_error *err);
 
+/* CLD_E_INPUT names a weight of the file, or of the directory's, that is infinite or no number.
+ * Reads all of them. */
+enum cld_status cld_drafter_check_finite(const char *path, struct cld_error *err);
+
 /* Weights in bf16, crash-safe; those of the image where there is one. */
 enum cld_status cld_drafter_write(const struct cld_drafter *d, const struct cld_image *image,
                                   const char *path, struct cld_error *err);

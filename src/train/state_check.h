@@ -34,8 +34,8 @@ enum cld_status cld_state_check_open(const struct cld_config *cfg, const struct 
 void cld_state_check_close(struct cld_state_check *c); /* NULL-safe */
 
 /* Runs the target over the row and compares tokens spread over it, the last ones too. CLD_E_INPUT
- * names the file, the tokens and the distance; or, of the first row that is compared, the layer
- * that a state is nearest to, if that is another than it is said to be. */
+ * names the file, the tokens and the distance; or the layer that a state is nearest to, if that is
+ * another than it is said to be. */
 enum cld_status cld_state_check_row(struct cld_state_check *c, const struct cld_row *row,
                                     const struct cld_states *s, struct cld_error *err);
 

@@ -31,6 +31,11 @@
 /* So many steps in a row without a finite gradient end the run: skipping for ever hides a fault. */
 static const int64_t max_skips_in_a_row = 10;
 
+/* Weights of the target and of drafter.init are finite: they were looked at as they were loaded. */
+static const char never_learned[] =
+    "the first step failed already: features or initial weights overflow; look at drafter.init_std "
+    "and the target, and try runtime.precision = fp32";
+
 struct trainer {
     const struct cld_config *cfg;
     struct cld_setup setup;
@@ -214,6 +219,7 @@ static enum cld_status find_init(struct trainer *t, struct cld_error *err)
         return CLD_OK;
     if ((s = cld_drafter_find(t->cfg->drafter.init, &t->init, err)) ||
         (s = cld_drafter_config_read(t->init, &there, err)) ||
+        (s = cld_drafter_check_finite(t->init, err)) ||
         (s = cld_drafter_origin_read(t->init, &t->init_origin, err)) ||
         (s = cld_drafter_origin_config(&t->init_origin, t->init, t->cfg, t->setup.target_hash,
                                        err)) ||
@@ -477,7 +483,9 @@ static enum cld_status count_skips(struct trainer *t, const struct step_result *
     if (++t->skips_in_a_row < max_skips_in_a_row)
         return CLD_OK;
     return cld_fail(err, CLD_E_NUMERIC,
-                    "lower train.learning_rate, or resume from an earlier checkpoint",
+                    t->state.n_skipped_steps == t->state.step
+                        ? never_learned
+                        : "lower train.learning_rate, or resume from an earlier checkpoint",
                     "%lld steps in a row without a finite gradient, up to step %lld",
                     (long long)max_skips_in_a_row, (long long)t->state.step);
 }
@@ -683,7 +691,7 @@ static enum cld_status train(struct trainer *t, struct cld_error *err)
     /* Also what was resumed at its last step from another directory. */
     if ((s = save(t, err)) || !t->state.step || t->state.n_skipped_steps < t->state.step)
         return s;
-    return cld_fail(err, CLD_E_NUMERIC, "lower train.learning_rate, or look at the initial weights",
+    return cld_fail(err, CLD_E_NUMERIC, never_learned,
                     "every step was skipped: none of %lld had a finite gradient",
                     (long long)t->state.step);
 }
