@@ -145,6 +145,17 @@ target "$(edit lm_head.weight)"
 expect 'an export for another head' 2 "target's head differ" export "$scratch/begun" \
     "$scratch/other" --target "$target"
 
+# A drafter with an embedding and a head of its own: all rows are compared.
+target '{}'
+expect 'an export with a head' 0 'exported' export "$scratch/begun" "$scratch/whole" \
+    --format speculators --target "$target"
+"$make_target" "$scratch/whole" "$scratch/row" \
+    '{"tensors": [{"row": "lm_head.weight", "index": 700, "value": 1.0}]}'
+begin_with 'a head of another row' 3 'row 700 of lm_head\.weight is not that of' "$scratch/row"
+"$make_target" "$scratch/drafter" "$scratch/nan" \
+    '{"tensors": [{"row": "fc.weight", "index": 2, "value": "NaN"}]}'
+begin_with 'a NaN in a drafter' 3 'tensor fc\.weight has a value .* in row 2, column 0' "$scratch/nan"
+
 evaluate() { # NAME CODE PATTERN ARGUMENTS...
     local name=$1 code=$2 pattern=$3
     shift 3
@@ -152,6 +163,7 @@ evaluate() { # NAME CODE PATTERN ARGUMENTS...
         --set data.heldout="$scratch/few.jsonl" --set eval.decode_rows=0 "$@"
 }
 head -n 2 examples/tiny/eval.jsonl >"$scratch/few.jsonl"
+target "$(edit lm_head.weight)"
 evaluate 'evaluation with another head' 2 "target's head differ" --drafter "$scratch/begun"
 evaluate 'of an export, too' 2 "target's head differ" --drafter "$scratch/drafter"
 evaluate 'or accepted' 0 '^loss ' --drafter "$scratch/drafter" --set train.accept_changed=target
@@ -159,6 +171,7 @@ target '{"config.json": {"rms_norm_eps": 1e-5}}'
 evaluate 'with another config.json' 2 'config\.json of .* differs|rms_norm_eps' \
     --drafter "$scratch/begun"
 target '{}'
+evaluate 'of a head of another row' 3 'row 700 of lm_head\.weight' --drafter "$scratch/row"
 evaluate 'with its own' 0 '^loss ' --drafter "$scratch/begun"
 
 # --- answers ---
@@ -180,6 +193,34 @@ target '{"generation_config.json": {"eos_token_id": [943, 7]}}'
 generate 'with other end tokens' 2 'weights was|end_tokens was'
 rm "$scratch/out.jsonl.origin.json"
 generate 'of which nothing is known' 0 'whether they are of this target is not known'
+
+# --- stored features ---
+
+# fill STORE: with features of $target, of all rows.
+fill() {
+    rm -rf "$run"
+    train "features in $1" 0 'checkpoint' 3 --set features.mode=hybrid \
+        --set "features.dir=$scratch/$1"
+}
+head -n 3 "$scratch/all.jsonl" >"$rows"
+target "$(edit model.layers.1.mlp.up_proj.weight)"
+fill other
+target '{}'
+fill store
+# A target of embedding and head: its layers are not known.
+target '{"tensors": [{"remove": "model.layers."}]}'
+offline=(--set features.mode=offline --set "features.dir=$scratch/store")
+rm -rf "$run"
+train 'a run from a store' 0 'checkpoint' 1 "${offline[@]}"
+check '  knows it' grep -qE '"stored features": "3 rows, checksum' \
+    "$run/checkpoints/step-1/state.json"
+cp -r "$run" "$scratch/from-store"
+train '  and goes on' 0 'checkpoint' 2 "${offline[@]}" --resume "$run"
+rm -rf "$run"
+mv "$scratch/from-store" "$run"
+train 'features of another target' 2 \
+    "features\.dir: the stored features are not those of .* 3 rows, $sum, there it was 3 rows, $sum" \
+    2 --set features.mode=offline --set "features.dir=$scratch/other" --resume "$run"
 
 # --- values that are not finite ---
 
