@@ -1,5 +1,5 @@
 /* cross_entropy_transposed.cl - the gradient of cross-entropy, (softmax - onehot) * weight, written
- * turned, as tensor cores read it: G [n_cols, n_rows] bf16 of logits Z [n_rows, n_cols] f32.
+ * transposed, as tensor cores read it: G [n_cols, n_rows] bf16 of logits Z [n_rows, n_cols] f32.
  *
  * A row's log-sum-exp is its loss and the logit of its label, both known from cross_entropy.cl. A
  * piece of work is a strip of STRIP blocks (transposed_block.clh) of the same rows, for which those are

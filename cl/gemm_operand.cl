@@ -17,7 +17,7 @@
 #define ONE_f32(p)   round_bf16(*(p))
 #define ONE_bf16(p)  (*(p))
 
-/* Eight elements, of which the first n exist; zeros behind them. */
+/* Eight elements; the first n exist, the others are zeros. */
 static inline ushort8 load_unit(__global const CLD_ELEM(TX) * x, ulong n)
 {
     if (X_ALIGNED && n >= 8)
@@ -43,7 +43,7 @@ gemm_rows(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong 
     }
 }
 
-/* Y [n_columns, y_ld] = X [n_rows, n_columns] turned, with zeros behind n_rows up to a multiple of
+/* Y [n_columns, y_ld] = X [n_rows, n_columns] transposed, with zeros after n_rows up to a multiple of
  * 8. A piece of work is a block (transposed_block.clh). A whole one is read without a
  * condition, all of it before the first use. The host keeps pieces below 2^32. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void

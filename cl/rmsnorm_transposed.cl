@@ -1,5 +1,5 @@
-/* rmsnorm_transposed.cl - RMSNorm (rmsnorm.cl) with its result turned, as tensor cores read the first
- * operand of a product: T [n_cols, n_rows] bf16, in two kernels: the scale of each row, then blocks
+/* rmsnorm_transposed.cl - RMSNorm (rmsnorm.cl) with a transposed result, as tensor cores read the first
+ * operand of a GEMM: T [n_cols, n_rows] bf16, in two kernels: the scale of each row, then blocks
  * (transposed_block.clh) of what that makes of x, which a cache has still.
  *
  * x, w and T are bf16; their begins and ld are multiples of 8 elements, n_cols is as well. */

@@ -1,5 +1,5 @@
-/* swiglu_transposed.cl - SwiGLU (swiglu.cl) with results turned, as tensor cores read the first operand
- * of a product: y, or d_gate and then d_up, [columns, rows]. Forward y exists in this form alone,
+/* swiglu_transposed.cl - SwiGLU (swiglu.cl) with transposed results, as tensor cores read the first operand
+ * of a GEMM: y, or d_gate and then d_up, [columns, rows]. Forward y exists in this form alone,
  * backward the gradients are written as they lie, too.
  *
  * All tensors are bf16, their begins and ld multiples of 8 elements, n_cols as well. A piece of
@@ -68,7 +68,7 @@ swiglu_transposed_forward(__global const ushort *gate, ulong gate_at, ulong gate
     }
 }
 
-/* d_gate and d_up may take the places of gate and up. turned: [2 n_cols, transposed_ld]. */
+/* d_gate and d_up may take the places of gate and up. Transposed: [2 n_cols, transposed_ld]. */
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
 swiglu_transposed_backward(__global const ushort *gate, ulong gate_at, ulong gate_ld,
                        __global const ushort *up, ulong up_at, ulong up_ld,

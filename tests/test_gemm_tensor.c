@@ -125,8 +125,8 @@ static void test_same_a(void **state)
     cld_queue_close(q);
 }
 
-/* What can be turned is compared with references in src/check_gemm.c. Here: rows that do not begin
- * at multiples of 8 elements, and units in turns of rows that do not fill the last. */
+/* src/check/check_gemm.c compares transposes with references. Here: rows that do not begin
+ * at multiples of 8 elements, and alternating units of rows that do not fill the last. */
 static void test_refused_transposes(void **state)
 {
     struct cld_error err = CLD_ERROR_INIT;
@@ -137,14 +137,14 @@ static void test_refused_transposes(void **state)
     y.n_cols = 133;
     assert_int_equal(cld_gemm_transpose(q, &x, &y, &err), CLD_OK);
     assert_int_equal(cld_gemm_transpose_apart(q, &x, &y, 2, &err), CLD_E_INTERNAL);
-    assert_non_null(strstr(err.what, "cannot be turned"));
+    assert_non_null(strstr(err.what, "cannot be transposed"));
     y.ld = 268;
     assert_int_equal(cld_gemm_transpose(q, &x, &y, &err), CLD_E_INTERNAL);
-    assert_non_null(strstr(err.what, "cannot be turned"));
+    assert_non_null(strstr(err.what, "cannot be transposed"));
     cld_queue_close(q);
 }
 
-/* Operands across k, and all where none are to be turned: rows, or where they are. */
+/* Operands across k, and all operands if none need a transpose: rows, or in place. */
 static void test_rows(void **state)
 {
     struct cld_queue *q = open_queue(CLD_KERNEL_FAMILY_GPU);

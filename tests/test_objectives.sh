@@ -61,7 +61,7 @@ run plain-hybrid "${quiet[@]}" "${fill[@]}"
 expect 'features without the last state' 3 "its taps is 1,3,4, this run's is 1,3,4,5" train \
     configs/tiny.ini "${small[@]}" "${soft[@]}" "${without[@]}" --set train.steps=4 \
     --set "run.dir=$scratch/refused"
-check '  by name' grep -q 'soft targets need the state behind' "$scratch/stderr"
+check '  by name' grep -q 'soft targets need the state after' "$scratch/stderr"
 run soft-two "${soft[@]}" --set devices.targets=0 --set devices.drafters=0
 check '  and through the ring' same_weights soft soft-two
 

@@ -27,7 +27,7 @@ struct cld_ptx_report {
     size_t n_kernels, n_uncommented, n_capped;
 };
 
-/* The changed text (*n_out bytes and a NUL behind them), to be freed with free(). `text` need not
+/* The changed text (*n_out bytes and a NUL after them), to be freed with free(). `text` need not
  * end in a NUL; NULs at its end are dropped. CLD_E_DEVICE with the reason if it is not recognised:
  * no text, no `.version`, a version too old for the target, another target, a mark that does not
  * begin its line, no kernel, marks without a target that wants them or the other way round. */

@@ -43,7 +43,7 @@ bool cld_gemm_fits_tensor_cores(const struct cld_gemm *g)
     return (is_bf16 || g->round_to_bf16) && size.m < most && size.n < most && size.k < most;
 }
 
-/* t, or t turned, to elements [at, ..) of `to`, rows ld apart. */
+/* t, or t transposed, to elements [at, ..) of `to`, rows ld apart. */
 static enum cld_status copy(struct cld_queue *q, const struct cld_tensor *t, bool transposed,
                             const struct cld_buf *to, size_t at, size_t ld, size_t spread,
                             struct cld_error *err)
@@ -88,11 +88,11 @@ enum cld_status cld_gemm_transpose_apart(struct cld_queue *q, const struct cld_t
                                          struct cld_error *err)
 {
     bool apart = spread == 2, whole = x->n_rows % unit == 0;
-    size_t room = apart ? 2 * x->n_rows - unit : cld_round_up(x->n_rows, unit);
+    size_t needed = apart ? 2 * x->n_rows - unit : cld_round_up(x->n_rows, unit);
     if (y->n_rows != x->n_cols || y->n_cols != x->n_rows || y->type != CLD_BF16 ||
-        y->offset % unit || y->ld % unit || y->ld < room || (spread != 1 && !(apart && whole)))
+        y->offset % unit || y->ld % unit || y->ld < needed || (spread != 1 && !(apart && whole)))
         return cld_fail(err, CLD_E_INTERNAL, "",
-                        "%s: '%s' [%zu, %zu] cannot be turned into '%s' "
+                        "%s: '%s' [%zu, %zu] cannot be transposed into '%s' "
                         "[%zu, %zu] %s ld %zu at %zu",
                         cld_queue_name(q), x->name, x->n_rows, x->n_cols, y->name, y->n_rows,
                         y->n_cols, cld_dtype_name(y->type), y->ld, y->offset);

@@ -23,9 +23,9 @@ struct cld_gemm_operands {
     size_t n_scratch_bytes;
 };
 
-/* Copies go behind the first `reserved_bytes` of the scratch, at multiples of 128 bytes, A's first:
- * its place does not depend on B. With
- * `turn`, operands whose rows run along k are turned, so that k is the first dimension of both. */
+/* Copies follow the first `reserved_bytes` of the scratch, at multiples of 128 bytes, A's first:
+ * its place does not depend on B. With `transpose`, operands whose rows run along k are transposed,
+ * so that k is the first dimension of both. */
 struct cld_gemm_operands cld_gemm_plan_operands(const struct cld_gemm *g, size_t reserved_bytes,
                                                 bool transpose);
 

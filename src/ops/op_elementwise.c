@@ -36,7 +36,7 @@ const struct cld_tunable_kernel cld_tuned_swiglu = {
     .objection = objection,
     .works = cld_has_groups};
 
-/* Operands of which gate is the first; `direction` is p_forward or p_backward. */
+/* Operands; gate is the first; `direction` is p_forward or p_backward. */
 static struct cld_elements swiglu_elements(const struct cld_queue *q, const struct cld_operand *o,
                                            size_t n, size_t direction)
 {
@@ -108,7 +108,7 @@ enum cld_status cld_swiglu_forward_transposed(struct cld_queue *q, const struct 
                                     {y, CLD_BY_ROWS, NULL, CLD_BF16}};
     bool fit = cld_same_shape(gate, up) && y->n_rows == gate->n_cols && y->n_cols == gate->n_rows &&
                gate->n_cols % 8 == 0 && in_units(o, COUNT(o));
-    enum cld_status s = cld_operands_check("swiglu, turned", o, COUNT(o), fit, err);
+    enum cld_status s = cld_operands_check("swiglu, transposed", o, COUNT(o), fit, err);
     if (s)
         return s;
     struct cld_kernel_spec spec = {"swiglu_transposed.cl", "swiglu_transposed_forward", "",
@@ -131,7 +131,7 @@ cld_swiglu_backward_transposed(struct cld_queue *q, const struct cld_tensor *gat
                cld_same_shape(gate, d_gate) && cld_same_shape(gate, d_up) &&
                transposed->n_rows == cld_mul(2, gate->n_cols) &&
                transposed->n_cols == gate->n_rows && gate->n_cols % 8 == 0 && in_units(o, COUNT(o));
-    enum cld_status s = cld_operands_check("swiglu backward, turned", o, COUNT(o), fit, err);
+    enum cld_status s = cld_operands_check("swiglu backward, transposed", o, COUNT(o), fit, err);
     if (s)
         return s;
     struct cld_kernel_spec spec = {"swiglu_transposed.cl", "swiglu_transposed_backward", "",

@@ -1,4 +1,4 @@
-/* op_transpose.c - a norm whose result is turned for the product that follows. */
+/* op_transpose.c - a norm with a transposed result for the GEMM that follows. */
 #include "ops/ops.h"
 
 #include "ops/op_rows.h"
@@ -19,7 +19,7 @@ enum cld_status cld_rmsnorm_forward_transposed(struct cld_queue *q, const struct
     bool fit = c > 0 && c % 8 == 0 && cld_is_vector(w, c) && y->n_rows == c && y->n_cols == n &&
                cld_is_vector(rstd, n) && x->ld % 8 == 0 && y->ld % 8 == 0 && x->offset % 8 == 0 &&
                w->offset % 8 == 0 && y->offset % 8 == 0;
-    enum cld_status s = cld_operands_check("rmsnorm, turned", o, COUNT(o), fit, err);
+    enum cld_status s = cld_operands_check("rmsnorm, transposed", o, COUNT(o), fit, err);
     if (s)
         return s;
     struct cld_kernel_spec spec = {"rmsnorm_transposed.cl", "rmsnorm_scales", "",
