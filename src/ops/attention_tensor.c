@@ -109,8 +109,9 @@ static enum cld_status run_pass(struct cld_queue *q, const struct cld_attention_
                                 struct cld_error *err)
 {
     char name[48], file[56], options[128];
-    const struct cld_ptx_change change = {p->impl == &cld_attention_sparse_sm90a ? "sm_90a" : NULL,
-                                          pass->max_registers};
+    const struct cld_ptx_change change = {
+        .target = p->impl == &cld_attention_sparse_sm90a ? "sm_90a" : NULL,
+        .max_registers = pass->max_registers};
     struct cld_kernel *k = NULL;
     snprintf(name, sizeof name, "attention_%s_tensor", pass->name);
     snprintf(file, sizeof file, "%s.cl", name);
