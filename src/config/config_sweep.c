@@ -84,13 +84,14 @@ static enum cld_status add_number(struct line *l, double v)
         snprintf(text, sizeof text, "%.0f", v);
         return add(l, text);
     }
-    /* As many digits as anybody writes by hand: steps of 0.1 add up to 0.3, not
+    /* As many digits as people write by hand: steps of 0.1 add up to 0.3, not
      * 0.30000000000000004. */
     snprintf(text, sizeof text, "%.12g", v);
     return add(l, text);
 }
 
-/* FROM..TO*F or FROM..TO+STEP; `dots` is where the dots are. A plus behind an e is of an exponent.
+/* FROM..TO*F or FROM..TO+STEP; `dots` is where the dots are. A plus after an e belongs to an
+ * exponent.
  */
 static enum cld_status add_range(struct line *l, const char *item, const char *dots)
 {

@@ -16,7 +16,8 @@ enum cld_status cld_json_load(const char *path, json_t **root, struct cld_error 
         return s;
     *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &e);
     if (!json_is_object(*root)) {
-        s = cld_fail(err, CLD_E_INPUT, "", "%s:%d: not a JSON object: %s", path, *root ? 1 : e.line,
+        s = cld_fail(err, CLD_E_INPUT, "correct the file, or fetch it again",
+                     "%s:%d: not a JSON object: %s", path, *root ? 1 : e.line,
                      *root ? "another value" : e.text);
         json_decref(*root);
         *root = NULL;

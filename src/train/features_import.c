@@ -70,7 +70,10 @@ static enum cld_status check_tokens(const struct cld_safetensors *st, const char
     int64_t *wide = NULL;
     int32_t *narrow = NULL;
     if (!t || t->n_dims != 1 || !t->readable || (t->dtype != CLD_I64 && t->dtype != CLD_I32))
-        return cld_fail(err, CLD_E_INPUT, "", "%s: no tensor token_ids I64 [tokens]", path);
+        return cld_fail(
+            err, CLD_E_INPUT,
+            "name files that speculators or vLLM wrote; docs/features.md describes them",
+            "%s: no tensor token_ids I64 [tokens]", path);
     /* A row that was cut here has the first tokens of the file. */
     if (t->shape[0] < row->n)
         return cld_fail(err, CLD_E_INPUT, "the files are of other rows, or of another max_length",
@@ -114,8 +117,10 @@ static enum cld_status read_states(struct import *m, const struct cld_safetensor
     size_t n_states = m->x->n_layers + 1, hidden = m->setup.target.hidden;
     enum cld_dtype want = m->cfg.runtime.precision;
     if (!t || !t->readable || t->n_dims != 3)
-        return cld_fail(err, CLD_E_INPUT, "", "%s: no tensor hidden_states [tokens, states, width]",
-                        path);
+        return cld_fail(
+            err, CLD_E_INPUT,
+            "name files that speculators or vLLM wrote; docs/features.md describes them",
+            "%s: no tensor hidden_states [tokens, states, width]", path);
     if (t->dtype != want)
         return cld_fail(err, CLD_E_INPUT, "set runtime.precision to what the files have",
                         "%s: hidden_states is %s, runtime.precision is %s", path, t->dtype_name,
