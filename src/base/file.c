@@ -182,7 +182,7 @@ static enum cld_status sync_parent(const char *path, struct cld_error *err)
 {
     char *dir = cld_format("%s", path);
     if (!dir)
-        return cld_fail_memory(err, "%s", path);
+        return cld_fail_memory(err, "the data of %s", path);
     char *slash = strrchr(dir, '/');
     if (slash == dir)
         slash[1] = 0;
@@ -254,7 +254,7 @@ enum cld_status cld_dir_make(const char *path, struct cld_error *err)
 {
     char *p = cld_format("%s", path);
     if (!p)
-        return cld_fail_memory(err, "%s", path);
+        return cld_fail_memory(err, "the data of %s", path);
     enum cld_status s = CLD_OK;
     for (char *at = p + 1;; at++) {
         if (*at && *at != '/')

@@ -157,12 +157,12 @@ enum cld_status cld_bench_journal_open(const char *path, struct cld_bench_journa
     struct cld_bench_journal *j = calloc(1, sizeof *j);
     *out = j;
     if (!j)
-        return cld_fail_memory(err, "%s", path);
+        return cld_fail_memory(err, "the data of %s", path);
     j->fd = -1;
     j->path = cld_format("%s", path);
     j->records = json_array();
     if (!j->path || !j->records) {
-        s = cld_fail_memory(err, "%s", path);
+        s = cld_fail_memory(err, "the data of %s", path);
         goto done;
     }
     j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);

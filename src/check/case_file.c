@@ -133,7 +133,7 @@ static enum cld_status read_new(const struct cld_case *k, const char *name, enum
         return s;
     void *p = malloc(cld_max(1, t->n_bytes));
     if (!p)
-        return cld_fail_memory(err, "%s", name);
+        return cld_fail_memory(err, "the data of %s", name);
     memcpy(slot, &p, sizeof p);
     return cld_safetensors_read(k->st, t, type, p, err);
 }

@@ -145,7 +145,7 @@ enum cld_status cld_config_expand(const char *name, const char *text, struct cld
                         "unknown key '%.80s'", name);
     char *copy = strdup(text);
     if (!copy)
-        return cld_fail_memory(err, "%s", name);
+        return cld_fail_memory(err, "the data of %s", name);
     for (char *rest = copy; rest && !s;) {
         char *item = rest, *cut = strchr(item, is_list(l.key) ? '|' : ',');
         rest = cut ? cut + 1 : NULL;
@@ -195,7 +195,7 @@ enum cld_status cld_config_swept_set(struct cld_config *cfg, const char *name, c
         if (!strcmp(cfg->swept.v[i].name, name))
             at = &cfg->swept.v[i];
     if (!copy || !key) {
-        s = cld_fail_memory(err, "%s", name);
+        s = cld_fail_memory(err, "the data of %s", name);
         goto done;
     }
     if (!at) {

@@ -47,8 +47,9 @@ enum cld_status cld_json_text(const json_t *root, char **out, struct cld_error *
 enum cld_status cld_json_save(const char *path, const json_t *root, struct cld_error *err)
 {
     char *text = NULL;
-    enum cld_status s = path && root ? cld_json_text(root, &text, err)
-                                     : cld_fail_memory(err, "%s", path ? path : "a path");
+    enum cld_status s = path && root
+                            ? cld_json_text(root, &text, err)
+                            : cld_fail_memory(err, "the data of %s", path ? path : "a path");
     if (!s)
         s = cld_file_write(path, text, strlen(text), err);
     free(text);
