@@ -111,7 +111,7 @@ void cld_check_fail(struct cld_check *c, const char *fmt, ...)
 
 static void add_result(struct cld_check *c, enum cld_check_verdict verdict)
 {
-    struct cld_error ignored = CLD_ERROR_INIT; /* whoever keeps results counts them */
+    struct cld_error ignored = CLD_ERROR_INIT; /* the list of results counts them */
     struct cld_check_result *r = &c->now;
     r->verdict = verdict;
     r->storage = c->storage;

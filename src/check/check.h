@@ -119,7 +119,7 @@ struct cld_check {
     size_t n_owned;
     struct cld_buf *scratch;
     uint64_t n_random;
-    /* The case is not asked for: whoever began it returns; what is called nevertheless does
+    /* The case is not asked for: its function returns at once; calls that it makes anyway do
      * nothing. */
     bool skip;
     bool failed;
@@ -214,7 +214,8 @@ enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_te
 enum cld_status cld_check_output_transposed(struct cld_check *c, const char *name, size_t n_rows,
                                             size_t n_cols, struct cld_check_tensor **out,
                                             struct cld_error *err);
-/* The same as cld_check_compare with want [n_rows, n_cols] of such an output, and zeros behind. */
+/* The same as cld_check_compare with want [n_rows, n_cols] of a transposed output, and zeros after
+ * them. */
 enum cld_status cld_check_compare_transposed(struct cld_check *c, const struct cld_check_tensor *t,
                                              const double *want, size_t n_rows,
                                              enum cld_check_bound bound, struct cld_error *err);
