@@ -208,8 +208,8 @@ enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_te
                                   const double *want, enum cld_check_bound bound,
                                   struct cld_error *err);
 
-/* An output that is to be n_rows x n_cols values turned: BF16 [n_cols, round_up(n_rows, 8)]. The
- * operation takes the first n_rows columns of it and puts zeros behind them. It begins at a
+/* An output that is to be n_rows x n_cols values transposed: BF16 [n_cols, round_up(n_rows, 8)].
+ * The operation takes the first n_rows columns of it and puts zeros after them. It begins at a
  * multiple of 8 elements, and so do its rows, if c->pad and c->skew are such. */
 enum cld_status cld_check_output_transposed(struct cld_check *c, const char *name, size_t n_rows,
                                             size_t n_cols, struct cld_check_tensor **out,

@@ -379,8 +379,7 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     t->tap_parts = calloc(cld_max(1, options->n_taps), sizeof *t->tap_parts);
     t->n_cached = calloc(n_texts(t), sizeof *t->n_cached);
     if (!t->keys || !t->n_cached || !t->layers || !t->packed || !t->tap_parts)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a target of %zu layers",
-                        t->n_layers);
+        return cld_fail_memory(err, "a target of %zu layers", t->n_layers);
     t->fused = gemms_fuse_swiglu(t);
     plan_weights(t, plan);
     plan_taps(t, plan);
