@@ -1,5 +1,6 @@
 /* attention_fwd_tensor.cl - o and lse on NVIDIA's tensor cores. Arguments as in
- * attention_fwd_cpu.cl. Tiles of keys and of values come in turn through a ring of three. */
+ * attention_fwd_cpu.cl. Tiles of keys and of values come in turn through a ring of three. Wide heads
+ * have one place for keys and one for values, and their query rows in local memory. */
 #include "attention_tensor.clh"
 
 #ifndef TRANSPOSED
@@ -35,10 +36,10 @@ static inline float weigh(float s[BT / 8][4], uint r, float c, float *top, float
     return keep;
 }
 
-static inline void scale_sums(float sums[D / 8][4], float by0, float by1)
+static inline void scale_sums(float sums[W / 8][4], float by0, float by1)
 {
 #pragma unroll
-    for (uint i = 0; i < D / 8; i++) {
+    for (uint i = 0; i < W / 8; i++) {
         sums[i][0] *= by0;
         sums[i][1] *= by0;
         sums[i][2] *= by1;
@@ -57,8 +58,8 @@ static inline void store_lse(float top, float sum, float scale, __global float *
         *lse = sum != 0.0f ? fma(top, scale, log(sum)) : 0.0f;
 }
 
-/* A warp's rows times their factors to turned o, from the warp's first row and head on. */
-static inline void store_transposed(float sums[D / 8][4], float by0, float by1, bool there,
+/* A warp's rows times their factors to transposed o, from the warp's first row and head on. */
+static inline void store_transposed(float sums[W / 8][4], float by0, float by1, bool there,
                                 __global ushort *o, ulong ld)
 {
     o += lane_of() / 4 * ld + transposed_row();
@@ -78,8 +79,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_t
     ulong spans_at, ulong ptr_at, ulong list_at, __global int *visited, ulong visited_at, int n_q,
     int n_keys, ulong group, float scale, ulong n_pieces)
 {
-    __local uchar ring[3 * TILE_BYTES] __attribute__((aligned(1024)));
-    uint base = local_address(ring), own = own_row();
+    __local uchar tiles[DECLARED(3 * TILE_BYTES)] __attribute__((aligned(1024)));
+    uint base = local_address(tiles), own = own_row();
     float c = scale * M_LOG2E_F;
     q += q_at;
     CLD_SHARE (p, n_pieces) {
@@ -89,32 +90,51 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_t
         __global const ushort *values = v + v_at + at.kv_head * D;
         __global const int *next = mask + list_at + mask[ptr_at + at.tile];
         __global const int *end = mask + list_at + mask[ptr_at + at.tile + 1];
-        float sums[D / 8][4], s[BT / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0;
-        uint4 rows[D / 16], weights[BT / 16];
+        float sums[W / 8][4], s[BT / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0;
+        uint4 weights[BT / 16];
         uint slot = 0; /* of the tile's keys; values and the next keys follow */
         /* Of the list: what is at work and what comes after it. */
         int n_visited = 0, entry = next < end ? *next++ : -1, after = next < end ? *next++ : -1;
-        barrier(CLK_LOCAL_MEM_FENCE); /* the ring of the piece before is free */
+        barrier(CLK_LOCAL_MEM_FENCE); /* the tiles of the piece before are free */
+#if WIDE
+        uint rows = base + 2 * TILE_BYTES;
+        fetch_rows(rows, ROWS, q, q_ld, at, 0, n_q);
+#endif
         if (entry >= 0)
             fetch_keys(base, KT, keys, k_ld, entry / 2 * KT, n_keys);
         commit_copies();
         if (entry >= 0)
             fetch_keys(base + TILE_BYTES, KT, values, v_ld, entry / 2 * KT, n_keys);
         commit_copies();
+#if !WIDE
+        uint4 rows[W / 16];
         load_operand(rows, q + (real0 ? place_of(at, own, q_ld) : 0), real0,
                      q + (real1 ? place_of(at, own + 8, q_ld) : 0), real1);
+#endif
         clear(sums);
         while (entry >= 0) {
             int k0 = entry / 2 * KT;
-            uint slot1 = slot == 2 ? 0 : slot + 1, slot2 = slot == 0 ? 2 : slot - 1;
             WAIT_COPIES(1);
             ready();
+#if WIDE
+            uint values_at = base + TILE_BYTES;
+            begin_tile(s, rows, base);
+            int later = next < end ? *next++ : -1;
+            wait_scores(s);
+            barrier(CLK_LOCAL_MEM_FENCE); /* the keys are used */
+            if (after >= 0)
+                fetch_keys(base, KT, keys, k_ld, after / 2 * KT, n_keys);
+            commit_copies();
+#else
+            uint values_at = base + (slot == 2 ? 0 : slot + 1) * TILE_BYTES;
+            uint slot2 = slot == 0 ? 2 : slot - 1;
             begin_rows(s, rows, base + slot * TILE_BYTES);
             if (after >= 0)
                 fetch_keys(base + slot2 * TILE_BYTES, KT, keys, k_ld, after / 2 * KT, n_keys);
             commit_copies();
             int later = next < end ? *next++ : -1;
-            finish_rows(s);
+            wait_scores(s);
+#endif
             if (!(entry & 1))
                 hide_keys(s, -INFINITY, load_span(mask + spans_at, real0, row_of(at, own)),
                           load_span(mask + spans_at, real1, row_of(at, own + 8)), k0);
@@ -126,11 +146,21 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_t
                 scale_sums(sums, keep0, keep1);
             WAIT_COPIES(1);
             ready();
+#if WIDE
+            begin_sums(sums, weights, values_at);
+            wait_sums(sums);
+            barrier(CLK_LOCAL_MEM_FENCE); /* the values are used */
+            if (after >= 0)
+                fetch_keys(values_at, KT, values, v_ld, after / 2 * KT, n_keys);
+            commit_copies();
+#else
             if (after >= 0)
                 fetch_keys(base + slot * TILE_BYTES, KT, values, v_ld, after / 2 * KT, n_keys);
             commit_copies();
-            accumulate(sums, weights, base + slot1 * TILE_BYTES);
+            begin_sums(sums, weights, values_at);
+            wait_sums(sums);
             slot = slot2;
+#endif
             entry = after;
             after = later;
             n_visited++;

@@ -10,23 +10,38 @@
 
 enum { rows = 64, keys = 64, group = 128, n_resident = 2 /* dK/dV work-groups at once */ };
 
-/* A pass: forward, dQ or dK/dV. */
+/* Widths that the kernels compute with: a head is padded with zeros to the next one, in the kernel.
+ * Those above `narrow` need more local memory than OpenCL C has. */
+static const size_t widths[] = {64, 80, 96, 112, 128, 192, 256};
+enum { narrow = 128 };
+
+static size_t width_of(const struct cld_attention_plan *p)
+{
+    size_t i = 0;
+    while (widths[i] < p->head_dim)
+        i++;
+    return widths[i];
+}
+
+/* A pass: forward, dQ, dK/dV, or dK and dV by themselves. */
 struct pass {
-    const char *name;
-    unsigned max_registers; /* of a work-item; 0: as many as it wants */
+    const char *name, *options;
+    unsigned max_registers; /* of a work-item with a narrow head; 0: as many as it wants */
+    size_t n_halves;        /* local memory for a wide head, in halves of a tile of 64 rows */
 };
-/* Three work-groups of the forward pass share a multiprocessor's registers, two of the others. */
-static const struct pass fwd = {"fwd", 168}, dq = {"dq", 0}, dkv = {"dkv", 0};
+/* Three work-groups of the forward pass share a multiprocessor's registers, two of the others. The
+ * two of wide heads share its local memory, too: a tile of 256 columns has 32 KiB. */
+static const struct pass fwd = {"fwd", "", 168, 6}, dq = {"dq", "", 0, 7}, dkv = {"dkv", "", 0, 0},
+                         dk = {"dkv", " -DMAKES=1", 0, 7}, dv = {"dkv", " -DMAKES=2", 0, 6};
 
 static bool has_storage(const struct cld_attention_plan *p)
 {
-    return p->type == CLD_BF16 && (!p->backward || p->grad_type == CLD_BF16) &&
-           (p->head_dim == 64 || p->head_dim == 128);
+    return p->type == CLD_BF16 && (!p->backward || p->grad_type == CLD_BF16);
 }
 
 static bool fits_sm80(const struct cld_queue *q, const struct cld_attention_plan *p)
 {
-    return has_storage(p) && cld_probe_usable(q, CLD_PROBE_SM80);
+    return has_storage(p) && p->head_dim <= narrow && cld_probe_usable(q, CLD_PROBE_SM80);
 }
 
 static bool fits_sm90a(const struct cld_queue *q, const struct cld_attention_plan *p)
@@ -46,7 +61,7 @@ static size_t n_q_pieces(const struct cld_attention_plan *p, size_t n_q)
 }
 
 /* The scratch of the backward pass: stats, a pair of floats for every row of every query piece
- * (log-sum-exp, rowsum(d_o * o)); a counter and partial sums of every key tile and KV head. */
+ * (log-sum-exp, rowsum(d_o * o)); counters and partial sums of every key tile and KV head. */
 struct scratch {
     size_t n_splits; /* work-groups of a key tile with a long list */
     size_t n_counters;
@@ -61,11 +76,11 @@ static struct scratch plan_scratch(const struct cld_queue *q, const struct cld_a
     size_t few = 6 * n_resident * cld_queue_device(q)->n_compute_units;
     struct scratch s = {.n_splits = n_tiles <= few ? 2 : 1};
     s.counters_at_bytes = cld_mul3(n_q_pieces(p, p->n_q_max), rows, 2 * sizeof(float));
-    s.n_counters = s.n_splits > 1 ? n_tiles : 0;
+    s.n_counters = s.n_splits > 1 ? cld_mul(2, n_tiles) : 0; /* dK and dV may have their own */
     s.partial_at_bytes =
         cld_round_up(cld_add(s.counters_at_bytes, cld_mul(s.n_counters, sizeof(uint32_t))), 256);
     s.n_bytes = cld_add(s.partial_at_bytes,
-                        cld_mul3(s.n_counters, s.n_splits, 2 * keys * p->head_dim * sizeof(float)));
+                        cld_mul3(s.n_counters, s.n_splits, keys * width_of(p) * sizeof(float)));
     return s;
 }
 
@@ -88,8 +103,10 @@ static enum cld_status shape(const struct cld_queue *q, struct cld_attention_pla
     p->local = group;
     p->mask_bytes = cld_attention_mask_bytes(p);
     p->scratch_bytes = p->backward ? plan_scratch(q, p).n_bytes : 0;
-    snprintf(p->options, sizeof p->options, "-DD=%zu -DHG=%zu -DWGMMA=%d", p->head_dim,
-             p->heads_together, p->impl == &cld_attention_sparse_sm90a);
+    size_t width = width_of(p);
+    snprintf(p->options, sizeof p->options, "-DD=%zu -DW=%zu -DUNITS=%zu -DHG=%zu -DWGMMA=%d",
+             p->head_dim, width, width / 16, p->heads_together,
+             p->impl == &cld_attention_sparse_sm90a);
     snprintf(p->variant, sizeof p->variant, "%s, tiles of %zu rows x %zu heads and %zu keys",
              p->impl->name, p->q_tile, p->heads_together, p->k_tile);
     return CLD_OK;
@@ -108,17 +125,21 @@ static enum cld_status run_pass(struct cld_queue *q, const struct cld_attention_
                                 size_t n_pieces, const struct cld_arg *args, size_t n_args,
                                 struct cld_error *err)
 {
-    char name[48], file[56], options[128];
-    const struct cld_ptx_change change = {p->impl == &cld_attention_sparse_sm90a ? "sm_90a" : NULL,
-                                          pass->max_registers};
+    char name[48], file[56], options[160];
+    size_t width = width_of(p), half = 32 * cld_round_up(width, 64) * sizeof(uint16_t);
+    const struct cld_ptx_change change = {
+        .target = p->impl == &cld_attention_sparse_sm90a ? "sm_90a" : NULL,
+        .max_registers = width > narrow ? 0 : pass->max_registers,
+        .local_bytes = width > narrow ? pass->n_halves * half : 0};
     struct cld_kernel *k = NULL;
     snprintf(name, sizeof name, "attention_%s_tensor", pass->name);
     snprintf(file, sizeof file, "%s.cl", name);
-    snprintf(options, sizeof options, "%s -DALIGNED=%d%s", p->options, aligned,
+    snprintf(options, sizeof options, "%s -DALIGNED=%d%s%s", p->options, aligned, pass->options,
              transposed ? " -DTRANSPOSED=1" : "");
     const struct cld_kernel_spec spec = {file, name, options, p->local};
     enum cld_status s = cld_kernel_get_ptx(
-        q, &spec, change.target || change.max_registers ? &change : NULL, &k, err);
+        q, &spec, change.target || change.max_registers || change.local_bytes ? &change : NULL, &k,
+        err);
     return s ? s : cld_launch(q, k, n_pieces, args, n_args, err);
 }
 #define RUN_PASS(q, p, pass, aligned, transposed, n_pieces, err, ...)                              \
@@ -138,6 +159,23 @@ static enum cld_status forward(struct cld_queue *q, const struct cld_attention *
                     CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 0, n));
 }
 
+/* dK and dV, or what one of them needs: `run` 1 counts and adds up apart from run 0. */
+static enum cld_status run_dkv(struct cld_queue *q, const struct cld_attention *a,
+                               const struct cld_attention_grads *g, const struct scratch *z,
+                               const struct pass *pass, size_t run, bool aligned,
+                               struct cld_error *err)
+{
+    const struct cld_attention_mask *m = a->mask;
+    size_t n = cld_mul3(m->tiles.n_k_tiles, a->plan->n_kv_heads, z->n_splits);
+    size_t counters_at = z->counters_at_bytes / sizeof(uint32_t) + run * z->n_counters / 2;
+    return RUN_PASS(q, a->plan, pass, aligned, false, n, err, CLD_TENSOR_ARGS(a->q),
+                    CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v),
+                    CLD_MASK_ARGS(a, m->bwd_ptr_at, m->bwd_at, 2, n), CLD_TENSOR_ARGS(g->d_o),
+                    CLD_TENSOR_ARGS(g->d_k), CLD_TENSOR_ARGS(g->d_v), CLD_BUF(a->scratch),
+                    CLD_BUF(a->scratch), CLD_U64(counters_at), CLD_BUF(a->scratch),
+                    CLD_U64(z->partial_at_bytes / (4 * sizeof(float))), CLD_U64(z->n_splits));
+}
+
 static enum cld_status backward(struct cld_queue *q, const struct cld_attention *a,
                                 const struct cld_attention_grads *g, struct cld_error *err)
 {
@@ -154,14 +192,10 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
         CLD_U64(z.counters_at_bytes / sizeof(uint32_t)), CLD_U64(z.n_counters));
     if (s)
         return s;
-    n = cld_mul3(m->tiles.n_k_tiles, a->plan->n_kv_heads, z.n_splits);
-    return RUN_PASS(q, a->plan, &dkv, aligned, false, n, err, CLD_TENSOR_ARGS(a->q),
-                    CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v),
-                    CLD_MASK_ARGS(a, m->bwd_ptr_at, m->bwd_at, 2, n), CLD_TENSOR_ARGS(g->d_o),
-                    CLD_TENSOR_ARGS(g->d_k), CLD_TENSOR_ARGS(g->d_v), CLD_BUF(a->scratch),
-                    CLD_BUF(a->scratch), CLD_U64(z.counters_at_bytes / sizeof(uint32_t)),
-                    CLD_BUF(a->scratch), CLD_U64(z.partial_at_bytes / (4 * sizeof(float))),
-                    CLD_U64(z.n_splits));
+    if (width_of(a->plan) <= narrow)
+        return run_dkv(q, a, g, &z, &dkv, 0, aligned, err);
+    s = run_dkv(q, a, g, &z, &dk, 0, aligned, err);
+    return s ? s : run_dkv(q, a, g, &z, &dv, 1, aligned, err);
 }
 
 const struct cld_attention_impl cld_attention_sparse_sm80 = {"sparse sm80",

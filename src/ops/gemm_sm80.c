@@ -9,7 +9,7 @@
 enum { tile = 128, group = 256 };
 
 /* Two work-groups a multiprocessor. */
-static const struct cld_ptx_change capped = {NULL, 128};
+static const struct cld_ptx_change capped = {.max_registers = 128};
 
 static bool supports(const struct cld_queue *q, const struct cld_gemm *g)
 {

@@ -26,7 +26,7 @@ static struct cld_tuned_row defaults(const struct cld_device_info *d)
     return (struct cld_tuned_row){{[p_columns] = 0, [p_spare] = 1, [p_band] = 16}};
 }
 
-static const struct cld_ptx_change hopper = {"sm_90a", 128};
+static const struct cld_ptx_change hopper = {.target = "sm_90a", .max_registers = 128};
 
 static bool supports(const struct cld_queue *q, const struct cld_gemm *g)
 {
