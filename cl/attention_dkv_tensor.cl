@@ -4,7 +4,7 @@
  * sums in `partial`, and the last of them, whichever it is, adds all up in the same order.
  * Arguments as in attention_dkv_cpu.cl, but for the last, of which attention_dq_tensor.cl explains
  * the stats.
- * Products are turned: keys are rows, query rows pass through local memory 32 at a time, while the
+ * GEMMs are transposed: keys are rows, query rows pass through local memory 32 at a time, while the
  * next 32 come. The work-group's keys lie in local memory, its values in registers.
  * Wide heads have no registers for both sums, so that one run of the kernel makes d_k, another d_v;
  * their values lie in local memory, and rows of d_o have one place there when d_k is made. */
@@ -51,7 +51,7 @@ static inline struct piece piece_of(struct step s, uint kv_head, uint n_kv_heads
     return at;
 }
 
-/* Turned scores to weights: zero where the query row does not see the key. st: (log-sum-exp, delta)
+/* Transposed scores to weights: zero where the query row does not see the key. st: (log-sum-exp, delta)
  * of this work-item's pairs of columns. */
 static inline void weigh(float s[BT / 8][4], float c, const float4 st[BT / 8])
 {

@@ -44,7 +44,7 @@ static inline int first_key(struct cursor c)
     return c.entry / 2 * KT + (int)c.part * BT;
 }
 
-/* rowsum(d_o * o) of both rows: the diagonal of a product, so that it equals d_o * v to the bit
+/* rowsum(d_o * o) of both rows: the diagonal of a GEMM, so that it equals d_o * v to the bit
  * where a row sees one key only, and the gradient is zero. */
 static inline void deltas(own_rows d_o, uint o_tile, float *delta0, float *delta1)
 {

@@ -1,10 +1,10 @@
 /* attention_fwd_tensor.cl - o and lse on NVIDIA's tensor cores. Arguments as in
- * attention_fwd_cpu.cl. Tiles of keys and of values come in turn through a ring of three. Wide heads
+ * attention_fwd_cpu.cl. Tiles of keys and of values pass through a ring of three. Wide heads
  * have one place for keys and one for values, and their query rows in local memory. */
 #include "attention_tensor.clh"
 
 #ifndef TRANSPOSED
-#define TRANSPOSED 0 /* 1: o is [columns of all heads, query rows], for the product that takes it */
+#define TRANSPOSED 0 /* 1: o is [columns of all heads, query rows], for the GEMM that reads it */
 #endif
 
 /* Powers of two by which scores may pass what they are measured from: sums are multiplied when that
