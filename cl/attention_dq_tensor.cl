@@ -99,7 +99,7 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_dq_te
     q += q_at;
     d_o += d_o_at;
     CLD_SHARE (p, n_pieces) {
-        struct piece at = piece_at(p, n_pieces, n_q, group);
+        struct piece at = piece_at(p, n_pieces, n_q_tiles(n_q), group);
         bool real0 = is_row(at, own, n_q), real1 = is_row(at, own + 8, n_q);
         __global const ushort *keys = k + k_at + at.kv_head * D;
         __global const ushort *values = v + v_at + at.kv_head * D;

@@ -195,7 +195,7 @@ static void test_no_ptx_here(void **state)
 {
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_queue *q = open_queue(CLD_KERNEL_FAMILY_GPU);
-    struct cld_ptx_change change = {"sm_90a", 128};
+    struct cld_ptx_change change = {.target = "sm_90a", .max_registers = 128};
     struct cld_kernel_spec spec = {"gemm_sm90a.cl", "gemm_sm90a", "", 160};
     struct cld_kernel *k = NULL;
     char why[128];

@@ -25,14 +25,28 @@ static size_t width_of(const struct cld_attention_plan *p)
 
 /* A pass: forward, dQ, dK/dV, or dK and dV by themselves. */
 struct pass {
-    const char *name, *options;
-    unsigned max_registers; /* of a work-item with a narrow head; 0: as many as it wants */
-    size_t n_halves;        /* local memory for a wide head, in halves of a tile of 64 rows */
+    const char *kernel, *options;
+    size_t n_items;         /* of a work-group */
+    unsigned max_registers; /* of a work-item; 0: as many as it wants */
+    size_t n_halves;        /* local memory, in halves of a tile of 64 rows; 0: as declared */
 };
-/* Three work-groups of the forward pass share a multiprocessor's registers, two of the others. The
- * two of wide heads share its local memory, too: a tile of 256 columns has 32 KiB. */
-static const struct pass fwd = {"fwd", "", 168, 6}, dq = {"dq", "", 0, 7}, dkv = {"dkv", "", 0, 0},
-                         dk = {"dkv", " -DMAKES=1", 0, 7}, dv = {"dkv", " -DMAKES=2", 0, 6};
+
+/* Heads up to `narrow`: three work-groups of the forward pass share a multiprocessor's registers,
+ * two of the others. On Hopper one work-group of the forward pass has a multiprocessor for itself:
+ * three warpgroups compute, one copies to a ring of 12 tiles; its kernel shares out the registers.
+ */
+static const struct pass fwd = {"attention_fwd_tensor", "", group, 168, 0},
+                         fwd_sm90a = {"attention_fwd_sm90a", "", 4 * group, 128, 24},
+                         dq = {"attention_dq_tensor", "", group, 0, 0},
+                         dkv = {"attention_dkv_tensor", "", group, 0, 0};
+enum { n_consumers = 3 }; /* query tiles that a work-group of fwd_sm90a computes together */
+
+/* Wide heads: two work-groups share registers and local memory. A tile of 256 columns has 32 KiB.
+ */
+static const struct pass wide_fwd = {"attention_fwd_tensor", "", group, 0, 6},
+                         wide_dq = {"attention_dq_tensor", "", group, 0, 7},
+                         wide_dk = {"attention_dkv_tensor", " -DMAKES=1", group, 0, 7},
+                         wide_dv = {"attention_dkv_tensor", " -DMAKES=2", group, 0, 6};
 
 static bool has_storage(const struct cld_attention_plan *p)
 {
@@ -122,28 +136,27 @@ static bool is_aligned(const struct cld_tensor *const *t, size_t n)
 
 static enum cld_status run_pass(struct cld_queue *q, const struct cld_attention_plan *p,
                                 const struct pass *pass, bool aligned, bool transposed,
-                                size_t n_pieces, const struct cld_arg *args, size_t n_args,
+                                size_t n_groups, const struct cld_arg *args, size_t n_args,
                                 struct cld_error *err)
 {
-    char name[48], file[56], options[160];
-    size_t width = width_of(p), half = 32 * cld_round_up(width, 64) * sizeof(uint16_t);
+    char file[56], options[160];
+    size_t half = 32 * cld_round_up(width_of(p), 64) * sizeof(uint16_t);
     const struct cld_ptx_change change = {
         .target = p->impl == &cld_attention_sparse_sm90a ? "sm_90a" : NULL,
-        .max_registers = width > narrow ? 0 : pass->max_registers,
-        .local_bytes = width > narrow ? pass->n_halves * half : 0};
+        .max_registers = pass->max_registers,
+        .local_bytes = pass->n_halves * half};
     struct cld_kernel *k = NULL;
-    snprintf(name, sizeof name, "attention_%s_tensor", pass->name);
-    snprintf(file, sizeof file, "%s.cl", name);
+    snprintf(file, sizeof file, "%s.cl", pass->kernel);
     snprintf(options, sizeof options, "%s -DALIGNED=%d%s%s", p->options, aligned, pass->options,
              transposed ? " -DTRANSPOSED=1" : "");
-    const struct cld_kernel_spec spec = {file, name, options, p->local};
+    const struct cld_kernel_spec spec = {file, pass->kernel, options, pass->n_items};
     enum cld_status s = cld_kernel_get_ptx(
         q, &spec, change.target || change.max_registers || change.local_bytes ? &change : NULL, &k,
         err);
-    return s ? s : cld_launch(q, k, n_pieces, args, n_args, err);
+    return s ? s : cld_launch(q, k, n_groups, args, n_args, err);
 }
-#define RUN_PASS(q, p, pass, aligned, transposed, n_pieces, err, ...)                              \
-    run_pass((q), (p), (pass), (aligned), (transposed), (n_pieces),                                \
+#define RUN_PASS(q, p, pass, aligned, transposed, n_groups, err, ...)                              \
+    run_pass((q), (p), (pass), (aligned), (transposed), (n_groups),                                \
              (const struct cld_arg[]){__VA_ARGS__},                                                \
              sizeof((const struct cld_arg[]){__VA_ARGS__}) / sizeof(struct cld_arg), (err))
 
@@ -152,8 +165,15 @@ static enum cld_status forward(struct cld_queue *q, const struct cld_attention *
 {
     const struct cld_attention_mask *m = a->mask;
     const struct cld_tensor *const all[] = {a->q, a->k, a->v, a->o};
-    size_t n = n_q_pieces(a->plan, m->n_q);
-    return RUN_PASS(q, a->plan, &fwd, is_aligned(all, 4), a->o_transposed, n, err,
+    const struct cld_attention_plan *p = a->plan;
+    const struct pass *pass = width_of(p) > narrow ? &wide_fwd : &fwd;
+    size_t n = n_q_pieces(p, m->n_q), n_groups = n;
+    if (pass == &fwd && p->impl == &cld_attention_sparse_sm90a) {
+        pass = &fwd_sm90a;
+        n = cld_mul3(cld_div_up(m->tiles.n_q_tiles, n_consumers), p->n_kv_heads, n_parts(p));
+        n_groups = cld_min(n, cld_queue_device(q)->n_compute_units);
+    }
+    return RUN_PASS(q, p, pass, is_aligned(all, 4), a->o_transposed, n_groups, err,
                     CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v),
                     CLD_TENSOR_ARGS(a->o), CLD_TENSOR_ARGS(a->lse),
                     CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 0, n));
@@ -182,20 +202,20 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
     const struct cld_attention_mask *m = a->mask;
     const struct cld_tensor *const all[] = {a->q, a->k, a->v, a->o, g->d_o, g->d_q, g->d_k, g->d_v};
     const struct scratch z = plan_scratch(q, a->plan);
-    bool aligned = is_aligned(all, 8);
+    bool aligned = is_aligned(all, 8), wide = width_of(a->plan) > narrow;
     size_t n = n_q_pieces(a->plan, m->n_q);
     enum cld_status s = RUN_PASS(
-        q, a->plan, &dq, aligned, false, n, err, CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k),
-        CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o), CLD_TENSOR_ARGS(a->lse),
-        CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 1, n), CLD_TENSOR_ARGS(g->d_o),
-        CLD_TENSOR_ARGS(g->d_q), CLD_BUF(a->scratch), CLD_BUF(a->scratch),
+        q, a->plan, wide ? &wide_dq : &dq, aligned, false, n, err, CLD_TENSOR_ARGS(a->q),
+        CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o),
+        CLD_TENSOR_ARGS(a->lse), CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 1, n),
+        CLD_TENSOR_ARGS(g->d_o), CLD_TENSOR_ARGS(g->d_q), CLD_BUF(a->scratch), CLD_BUF(a->scratch),
         CLD_U64(z.counters_at_bytes / sizeof(uint32_t)), CLD_U64(z.n_counters));
     if (s)
         return s;
-    if (width_of(a->plan) <= narrow)
+    if (!wide)
         return run_dkv(q, a, g, &z, &dkv, 0, aligned, err);
-    s = run_dkv(q, a, g, &z, &dk, 0, aligned, err);
-    return s ? s : run_dkv(q, a, g, &z, &dv, 1, aligned, err);
+    s = run_dkv(q, a, g, &z, &wide_dk, 0, aligned, err);
+    return s ? s : run_dkv(q, a, g, &z, &wide_dv, 1, aligned, err);
 }
 
 const struct cld_attention_impl cld_attention_sparse_sm80 = {"sparse sm80",
