@@ -5,17 +5,9 @@
 #if W > 128
 #define BT 32
 #endif
-#include "attention_tensor.clh"
+#include "attention_dq.clh"
 
 #define PARTS (KT / BT) /* of a listed tile of keys */
-
-#if WIDE
-typedef uint own_rows; /* a tile in local memory */
-#define begin_own begin_tile
-#else
-typedef const uint4 *own_rows; /* registers */
-#define begin_own begin_rows
-#endif
 
 /* Tiles of keys in the order of a list: part `part` of BT keys of tile `entry`; none if that is
  * below 0. `after` is the entry after it. */
@@ -42,39 +34,6 @@ static inline void move_on(struct cursor *c)
 static inline int first_key(struct cursor c)
 {
     return c.entry / 2 * KT + (int)c.part * BT;
-}
-
-/* rowsum(d_o * o) of both rows: the diagonal of a GEMM, so that it equals d_o * v to the bit
- * where a row sees one key only, and the gradient is zero. */
-static inline void deltas(own_rows d_o, uint o_tile, float *delta0, float *delta1)
-{
-    float s[BT / 8][4], v0 = 0.0f, v1 = 0.0f;
-    uint warp = get_local_id(0) / 32, lane = lane_of(), e = lane / 4 % 2;
-#pragma unroll
-    for (uint part = 0; part < ROWS / BT; part++) {
-        begin_own(s, d_o, o_tile + part * TILE_BYTES);
-        wait_scores(s);
-#pragma unroll
-        for (uint w = 0; w < BT / 16; w++)
-            if (part * BT / 16 + w == warp) {
-                v0 = e ? s[2 * w][1] : s[2 * w][0];
-                v1 = e ? s[2 * w + 1][3] : s[2 * w + 1][2];
-            }
-    }
-    /* Row l / 4 is column l / 4 of 8: with the lane of its quad that has this pair of columns. */
-    bool has = lane % 4 == lane / 8;
-    *delta0 = quad_sum(has ? v0 : 0.0f);
-    *delta1 = quad_sum(has ? v1 : 0.0f);
-}
-
-/* Scores to weights 2^(c s - lse). */
-static inline void weigh(float s[BT / 8][4], float c, const float lse[2])
-{
-#pragma unroll
-    for (uint j = 0; j < BT / 8; j++)
-#pragma unroll
-        for (uint e = 0; e < 4; e++)
-            s[j][e] = exp2_approx(fma(s[j][e], c, -lse[e / 2]));
 }
 
 /* stats[index of a piece][ROWS]: log-sum-exp in powers of two, and rowsum(d_o * o), of its rows;

@@ -29,24 +29,36 @@ struct pass {
     size_t n_items;         /* of a work-group */
     unsigned max_registers; /* of a work-item; 0: as many as it wants */
     size_t n_halves;        /* local memory, in halves of a tile of 64 rows; 0: as declared */
+    size_t n_tiles;         /* of 64 rows that a work-group owns at a time */
 };
 
-/* Heads up to `narrow`: three work-groups of the forward pass share a multiprocessor's registers,
- * two of the others. On Hopper one work-group of the forward pass has a multiprocessor for itself:
- * three warpgroups compute, one copies to a ring of 12 tiles; its kernel shares out the registers.
- */
-static const struct pass fwd = {"attention_fwd_tensor", "", group, 168, 0},
-                         fwd_sm90a = {"attention_fwd_sm90a", "", 4 * group, 128, 24},
-                         dq = {"attention_dq_tensor", "", group, 0, 0},
-                         dkv = {"attention_dkv_tensor", "", group, 0, 0};
-enum { n_consumers = 3 }; /* query tiles that a work-group of fwd_sm90a computes together */
+/* The passes of a width; dv is empty if dkv makes both. */
+struct passes {
+    struct pass fwd, dq, dkv, dv;
+};
 
-/* Wide heads: two work-groups share registers and local memory. A tile of 256 columns has 32 KiB.
- */
-static const struct pass wide_fwd = {"attention_fwd_tensor", "", group, 0, 6},
-                         wide_dq = {"attention_dq_tensor", "", group, 0, 7},
-                         wide_dk = {"attention_dkv_tensor", " -DMAKES=1", group, 0, 7},
-                         wide_dv = {"attention_dkv_tensor", " -DMAKES=2", group, 0, 6};
+/* Three work-groups of the forward pass share a multiprocessor's registers, two of the others. */
+static const struct passes plain = {.fwd = {"attention_fwd_tensor", "", group, 168, 0, 1},
+                                    .dq = {"attention_dq_tensor", "", group, 0, 0, 1},
+                                    .dkv = {"attention_dkv_tensor", "", group, 0, 0, 1}};
+
+/* Two work-groups share registers and local memory. A tile of 256 columns has 32 KiB. */
+static const struct passes wide = {.fwd = {"attention_fwd_tensor", "", group, 0, 6, 1},
+                                   .dq = {"attention_dq_tensor", "", group, 0, 7, 1},
+                                   .dkv = {"attention_dkv_tensor", " -DMAKES=1", group, 0, 7, 1},
+                                   .dv = {"attention_dkv_tensor", " -DMAKES=2", group, 0, 6, 1}};
+
+/* One work-group has a multiprocessor for itself, for all of its pieces (cl/attention_ring.clh),
+ * and its kernel shares out the registers among the warpgroups that compute and one that copies.
+ * Local memory is a ring of tiles, and in the backward passes a tile of each consumer's own. */
+static const struct passes ring = {.fwd = {"attention_fwd_sm90a", "", 4 * group, 128, 24, 3},
+                                   .dq = {"attention_dq_sm90a", "", 3 * group, 168, 28, 2},
+                                   .dkv = {"attention_dkv_sm90a", "", 3 * group, 168, 26, 2}};
+
+static const struct passes *passes_of(const struct cld_attention_plan *p)
+{
+    return width_of(p) > narrow ? &wide : p->impl == &cld_attention_sparse_sm90a ? &ring : &plain;
+}
 
 static bool has_storage(const struct cld_attention_plan *p)
 {
@@ -68,10 +80,11 @@ static size_t n_parts(const struct cld_attention_plan *p)
     return cld_div_up(cld_attention_group(p), p->heads_together);
 }
 
-/* Pieces of work that own query rows. */
-static size_t n_q_pieces(const struct cld_attention_plan *p, size_t n_q)
+/* Pieces of work that own query rows, of n_tiles query tiles each. */
+static size_t n_q_pieces(const struct cld_attention_plan *p, size_t n_q, size_t n_tiles)
 {
-    return cld_mul3(cld_div_up(n_q, p->q_tile), p->n_kv_heads, n_parts(p));
+    size_t n_sets = cld_div_up(cld_div_up(n_q, p->q_tile), n_tiles);
+    return cld_mul3(n_sets, p->n_kv_heads, n_parts(p));
 }
 
 /* The scratch of the backward pass: stats, a pair of floats for every row of every query piece
@@ -89,7 +102,7 @@ static struct scratch plan_scratch(const struct cld_queue *q, const struct cld_a
     size_t n_tiles = cld_mul(cld_div_up(p->n_keys_max, keys), p->n_kv_heads);
     size_t few = 6 * n_resident * cld_queue_device(q)->n_compute_units;
     struct scratch s = {.n_splits = n_tiles <= few ? 2 : 1};
-    s.counters_at_bytes = cld_mul3(n_q_pieces(p, p->n_q_max), rows, 2 * sizeof(float));
+    s.counters_at_bytes = cld_mul3(n_q_pieces(p, p->n_q_max, 1), rows, 2 * sizeof(float));
     s.n_counters = s.n_splits > 1 ? cld_mul(2, n_tiles) : 0; /* dK and dV may have their own */
     s.partial_at_bytes =
         cld_round_up(cld_add(s.counters_at_bytes, cld_mul(s.n_counters, sizeof(uint32_t))), 256);
@@ -136,9 +149,12 @@ static bool is_aligned(const struct cld_tensor *const *t, size_t n)
 
 static enum cld_status run_pass(struct cld_queue *q, const struct cld_attention_plan *p,
                                 const struct pass *pass, bool aligned, bool transposed,
-                                size_t n_groups, const struct cld_arg *args, size_t n_args,
+                                size_t n_pieces, const struct cld_arg *args, size_t n_args,
                                 struct cld_error *err)
 {
+    size_t n_groups = n_pieces;
+    if (pass->n_tiles > 1)
+        n_groups = cld_min(n_pieces, cld_queue_device(q)->n_compute_units);
     char file[56], options[160];
     size_t half = 32 * cld_round_up(width_of(p), 64) * sizeof(uint16_t);
     const struct cld_ptx_change change = {
@@ -155,8 +171,8 @@ static enum cld_status run_pass(struct cld_queue *q, const struct cld_attention_
         err);
     return s ? s : cld_launch(q, k, n_groups, args, n_args, err);
 }
-#define RUN_PASS(q, p, pass, aligned, transposed, n_groups, err, ...)                              \
-    run_pass((q), (p), (pass), (aligned), (transposed), (n_groups),                                \
+#define RUN_PASS(q, p, pass, aligned, transposed, n_pieces, err, ...)                              \
+    run_pass((q), (p), (pass), (aligned), (transposed), (n_pieces),                                \
              (const struct cld_arg[]){__VA_ARGS__},                                                \
              sizeof((const struct cld_arg[]){__VA_ARGS__}) / sizeof(struct cld_arg), (err))
 
@@ -166,17 +182,11 @@ static enum cld_status forward(struct cld_queue *q, const struct cld_attention *
     const struct cld_attention_mask *m = a->mask;
     const struct cld_tensor *const all[] = {a->q, a->k, a->v, a->o};
     const struct cld_attention_plan *p = a->plan;
-    const struct pass *pass = width_of(p) > narrow ? &wide_fwd : &fwd;
-    size_t n = n_q_pieces(p, m->n_q), n_groups = n;
-    if (pass == &fwd && p->impl == &cld_attention_sparse_sm90a) {
-        pass = &fwd_sm90a;
-        n = cld_mul3(cld_div_up(m->tiles.n_q_tiles, n_consumers), p->n_kv_heads, n_parts(p));
-        n_groups = cld_min(n, cld_queue_device(q)->n_compute_units);
-    }
-    return RUN_PASS(q, p, pass, is_aligned(all, 4), a->o_transposed, n_groups, err,
-                    CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v),
-                    CLD_TENSOR_ARGS(a->o), CLD_TENSOR_ARGS(a->lse),
-                    CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 0, n));
+    const struct pass *pass = &passes_of(p)->fwd;
+    size_t n = n_q_pieces(p, m->n_q, pass->n_tiles);
+    return RUN_PASS(q, p, pass, is_aligned(all, 4), a->o_transposed, n, err, CLD_TENSOR_ARGS(a->q),
+                    CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o),
+                    CLD_TENSOR_ARGS(a->lse), CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 0, n));
 }
 
 /* dK and dV, or what one of them needs: `run` 1 counts and adds up apart from run 0. */
@@ -186,7 +196,8 @@ static enum cld_status run_dkv(struct cld_queue *q, const struct cld_attention *
                                struct cld_error *err)
 {
     const struct cld_attention_mask *m = a->mask;
-    size_t n = cld_mul3(m->tiles.n_k_tiles, a->plan->n_kv_heads, z->n_splits);
+    size_t n_sets = cld_div_up(m->tiles.n_k_tiles, pass->n_tiles);
+    size_t n = cld_mul3(n_sets, a->plan->n_kv_heads, z->n_splits);
     size_t counters_at = z->counters_at_bytes / sizeof(uint32_t) + run * z->n_counters / 2;
     return RUN_PASS(q, a->plan, pass, aligned, false, n, err, CLD_TENSOR_ARGS(a->q),
                     CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v),
@@ -200,22 +211,22 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
                                 const struct cld_attention_grads *g, struct cld_error *err)
 {
     const struct cld_attention_mask *m = a->mask;
+    const struct cld_attention_plan *p = a->plan;
     const struct cld_tensor *const all[] = {a->q, a->k, a->v, a->o, g->d_o, g->d_q, g->d_k, g->d_v};
-    const struct scratch z = plan_scratch(q, a->plan);
-    bool aligned = is_aligned(all, 8), wide = width_of(a->plan) > narrow;
-    size_t n = n_q_pieces(a->plan, m->n_q);
+    const struct scratch z = plan_scratch(q, p);
+    const struct passes *passes = passes_of(p);
+    bool aligned = is_aligned(all, 8);
+    size_t n = n_q_pieces(p, m->n_q, passes->dq.n_tiles);
     enum cld_status s = RUN_PASS(
-        q, a->plan, wide ? &wide_dq : &dq, aligned, false, n, err, CLD_TENSOR_ARGS(a->q),
-        CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o),
-        CLD_TENSOR_ARGS(a->lse), CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 1, n),
-        CLD_TENSOR_ARGS(g->d_o), CLD_TENSOR_ARGS(g->d_q), CLD_BUF(a->scratch), CLD_BUF(a->scratch),
+        q, p, &passes->dq, aligned, false, n, err, CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k),
+        CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o), CLD_TENSOR_ARGS(a->lse),
+        CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 1, n), CLD_TENSOR_ARGS(g->d_o),
+        CLD_TENSOR_ARGS(g->d_q), CLD_BUF(a->scratch), CLD_BUF(a->scratch),
         CLD_U64(z.counters_at_bytes / sizeof(uint32_t)), CLD_U64(z.n_counters));
     if (s)
         return s;
-    if (!wide)
-        return run_dkv(q, a, g, &z, &dkv, 0, aligned, err);
-    s = run_dkv(q, a, g, &z, &wide_dk, 0, aligned, err);
-    return s ? s : run_dkv(q, a, g, &z, &wide_dv, 1, aligned, err);
+    s = run_dkv(q, a, g, &z, &passes->dkv, 0, aligned, err);
+    return s || !passes->dv.kernel ? s : run_dkv(q, a, g, &z, &passes->dv, 1, aligned, err);
 }
 
 const struct cld_attention_impl cld_attention_sparse_sm80 = {"sparse sm80",
