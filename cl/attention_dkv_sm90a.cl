@@ -5,6 +5,8 @@
 #define N_SLOTS         11
 #define GROUP_BARRIER() consumer_barrier(get_local_id(0) / GROUP)
 #define BT              32
+#define ITEM        (get_local_id(0) % GROUP)
+#include "attention_tensor.clh"
 #include "attention_ring.clh"
 #include "attention_dkv.clh"
 

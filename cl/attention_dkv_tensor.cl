@@ -8,6 +8,8 @@
  * next 32 come. The work-group's keys lie in local memory, its values in registers.
  * Wide heads have no registers for both sums, so that one run of the kernel makes d_k, another d_v;
  * their values lie in local memory, and rows of d_o have one place there when d_k is made. */
+#define BT 32
+#include "attention_tensor.clh"
 #include "attention_dkv.clh"
 
 #define HALVES    (ROWS / BT) /* of a piece's rows */

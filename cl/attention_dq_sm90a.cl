@@ -3,6 +3,8 @@
  * alternate in the ring; each consumer has another tile for its rows of o. */
 #define N_CONSUMERS 2
 #define N_SLOTS     12
+#define ITEM        (get_local_id(0) % GROUP)
+#include "attention_tensor.clh"
 #include "attention_ring.clh"
 #include "attention_dq.clh"
 

@@ -5,6 +5,7 @@
 #if W > 128
 #define BT 32
 #endif
+#include "attention_tensor.clh"
 #include "attention_dq.clh"
 
 #define PARTS (KT / BT) /* of a listed tile of keys */

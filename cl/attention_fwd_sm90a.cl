@@ -2,6 +2,8 @@
  * attention_fwd_cpu.cl. Tiles of keys and of values alternate in the ring. */
 #define N_CONSUMERS 3
 #define N_SLOTS     12
+#define ITEM        (get_local_id(0) % GROUP)
+#include "attention_tensor.clh"
 #include "attention_ring.clh"
 #include "attention_softmax.clh"
 

@@ -1,6 +1,7 @@
 /* attention_fwd_tensor.cl - o and lse on NVIDIA's tensor cores. Arguments as in
  * attention_fwd_cpu.cl. Tiles of keys and of values pass through a ring of three. Wide heads
  * have one place for keys and one for values, and their query rows in local memory. */
+#include "attention_tensor.clh"
 #include "attention_softmax.clh"
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void attention_fwd_tensor(
