@@ -14,6 +14,7 @@
 
 #include "bench/bench_journal.h"
 #include "bench/bench_run.h"
+#include "config/config_sweep.h"
 #include "bench/sweep.h"
 #include "temp_dir.h"
 

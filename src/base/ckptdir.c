@@ -25,7 +25,7 @@ struct cld_ckptdir {
 
 static enum cld_status no_memory(struct cld_error *err, const char *path)
 {
-    return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", path);
+    return cld_fail_memory(err, "a path of %s", path);
 }
 
 static enum cld_status io_failed(struct cld_error *err, const char *op, const char *path)

@@ -28,6 +28,19 @@ enum cld_status cld_fail(struct cld_error *err, enum cld_status status, const ch
     return status;
 }
 
+enum cld_status cld_fail_memory(struct cld_error *err, const char *fmt, ...)
+{
+    char what[sizeof err->what];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    return cld_fail(
+        err, CLD_E_MEMORY,
+        "close other programs, use smaller input files, or use a machine with more memory",
+        "no host memory for %.700s", what);
+}
+
 enum cld_status cld_fail_prefix(struct cld_error *err, const char *fmt, ...)
 {
     char prefix[sizeof err->what], old[sizeof err->what];

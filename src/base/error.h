@@ -38,6 +38,11 @@ struct cld_error {
 enum cld_status cld_fail(struct cld_error *err, enum cld_status status, const char *hint,
                          const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
+/* CLD_E_MEMORY: "no host memory for WHAT", with a hint. `fmt` says what for: "a queue", "the rows
+ * of %s". Memory of devices is reported by those who plan it, with the numbers. */
+enum cld_status cld_fail_memory(struct cld_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Puts "context: " before an existing message, for callers that know which file or row it was. */
 enum cld_status cld_fail_prefix(struct cld_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/grow.h"
+
 char *cld_format(const char *fmt, ...)
 {
     char *s = NULL;
@@ -80,7 +82,7 @@ enum cld_status cld_file_read(const char *path, size_t max_bytes, char **out, si
     *n_bytes = (size_t)size;
     data = malloc(*n_bytes + 1);
     if (!data) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for %zu bytes", path, *n_bytes);
+        s = cld_fail_memory(err, "the %zu bytes of %s", *n_bytes, path);
         goto done;
     }
     if ((s = cld_file_read_at(fd, path, 0, data, *n_bytes, err)))
@@ -122,7 +124,7 @@ enum cld_status cld_file_begin(const char *path, struct cld_file_writer **out,
     }
     if (!w || !w->path || !w->aside) {
         writer_free(w);
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to open it", path);
+        return cld_fail_memory(err, "opening %s", path);
     }
     struct stat st;
     if (!stat(path, &st) && !S_ISREG(st.st_mode)) { /* renaming would replace a device by a file */
@@ -179,7 +181,7 @@ static enum cld_status sync_parent(const char *path, struct cld_error *err)
 {
     char *dir = cld_format("%s", path);
     if (!dir)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", path);
+        return cld_fail_memory(err, "%s", path);
     char *slash = strrchr(dir, '/');
     if (slash == dir)
         slash[1] = 0;
@@ -250,7 +252,7 @@ enum cld_status cld_dir_make(const char *path, struct cld_error *err)
 {
     char *p = cld_format("%s", path);
     if (!p)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", path);
+        return cld_fail_memory(err, "%s", path);
     enum cld_status s = CLD_OK;
     for (char *at = p + 1;; at++) {
         if (*at && *at != '/')
@@ -286,7 +288,7 @@ enum cld_status cld_dir_list(const char *path, char ***names, size_t *n, struct 
 {
     enum cld_status s = CLD_OK;
     const struct dirent *entry;
-    size_t room = 0;
+    size_t capacity = 0;
     *names = NULL;
     *n = 0;
     DIR *dir = opendir(path);
@@ -295,19 +297,13 @@ enum cld_status cld_dir_list(const char *path, char ***names, size_t *n, struct 
     while (errno = 0, (entry = readdir(dir))) {
         if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
             continue;
-        if (*n == room) {
-            room = room ? 2 * room : 16;
-            char **more = realloc(*names, room * sizeof *more);
-            if (!more)
-                break;
-            *names = more;
-        }
-        if (!((*names)[*n] = cld_format("%s", entry->d_name)))
+        if (cld_grow(names, &capacity, *n + 1, sizeof **names, err) ||
+            !((*names)[*n] = cld_format("%s", entry->d_name)))
             break;
         ++*n;
     }
     if (entry || errno) {
-        s = entry ? cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to list it", path)
+        s = entry ? cld_fail_memory(err, "listing %s", path)
                   : cld_fail(err, CLD_E_IO, "", "%s: cannot list: %s", path, strerror(errno));
         cld_dir_list_free(*names, *n);
         *names = NULL;

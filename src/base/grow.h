@@ -25,8 +25,7 @@ static inline enum cld_status cld_grow(void *array, size_t *capacity, size_t n, 
     size_t bytes = cld_mul(want, size_bytes);
     void *grown = cld_size_ok(bytes) ? realloc(old, bytes) : NULL;
     if (!grown)
-        return cld_fail(err, CLD_E_MEMORY, "use smaller input files or a machine with more memory",
-                        "no host memory for %zu elements of %zu bytes", want, size_bytes);
+        return cld_fail_memory(err, "%zu elements of %zu bytes", want, size_bytes);
     memcpy(array, &grown, sizeof grown);
     *capacity = want;
     return CLD_OK;

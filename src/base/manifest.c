@@ -21,7 +21,7 @@ static enum cld_status add_file(json_t *files, const char *dir, const char *name
     uint64_t n_bytes;
     char *path = cld_format("%s/%s", dir, name);
     if (!path)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for its manifest", dir);
+        return cld_fail_memory(err, "the manifest of %s", dir);
     enum cld_status s = cld_sha256_file(path, hex, &n_bytes, err);
     if (!s && json_array_append_new(files, json_pack("{s:s, s:I, s:s}", "name", name, "bytes",
                                                      (json_int_t)n_bytes, "sha256", hex)))
@@ -45,7 +45,7 @@ enum cld_status cld_manifest_write(const char *dir, struct cld_error *err)
     text = manifest ? json_dumps(manifest, JSON_INDENT(1)) : NULL;
     path = cld_format("%s/" CLD_MANIFEST_NAME, dir);
     if (!text || !path)
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for its manifest", dir);
+        s = cld_fail_memory(err, "the manifest of %s", dir);
     else
         s = cld_file_write(path, text, strlen(text), err);
 done:
@@ -81,7 +81,7 @@ static enum cld_status check_file(struct differences *d, const char *dir, const 
     uint64_t n_hashed;
     char *path = cld_format("%s/%s", dir, name);
     if (!path)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to verify it", dir);
+        return cld_fail_memory(err, "verifying %s", dir);
     if (stat(path, &st)) {
         differ(d, name, errno == ENOENT ? "is missing" : strerror(errno));
     } else if ((uint64_t)st.st_size != n_bytes) { /* tells most damage without reading it all */
@@ -133,7 +133,7 @@ enum cld_status cld_manifest_verify(const char *dir, struct cld_error *err)
     size_t n_bytes;
     enum cld_status s;
     if (!path) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to verify it", dir);
+        s = cld_fail_memory(err, "verifying %s", dir);
         goto done;
     }
     if ((s = cld_file_read(path, MAX_FILE_BYTES, &text, &n_bytes, err)))

@@ -45,7 +45,7 @@ enum cld_status cld_sha256_file(const char *path, char hex[CLD_SHA256_HEX_BYTES]
         return s;
     buffer = malloc(piece);
     if (!buffer) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to hash it", path);
+        s = cld_fail_memory(err, "hashing %s", path);
         goto done;
     }
     cld_sha256_begin(&h);

@@ -71,7 +71,7 @@ enum cld_status cld_bench_build(const struct cld_bench *b, struct cld_error *err
     bool made = false;
     enum cld_status s = CLD_OK;
     if (!ms || !dir) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu times", n);
+        s = cld_fail_memory(err, "%zu times", n);
         goto done;
     }
     if (!(made = mkdtemp(dir) != NULL)) {

@@ -11,7 +11,7 @@ enum cld_status cld_bench_case_open(struct cld_bench_case *c, struct cld_queue *
     memset(c, 0, sizeof *c);
     c->q = q;
     c->plan = cld_plan_new();
-    return c->plan ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "no host memory for a benchmark");
+    return c->plan ? CLD_OK : cld_fail_memory(err, "a benchmark");
 }
 
 struct cld_tensor *cld_bench_operand(struct cld_bench_case *c, enum cld_dtype type, size_t n_rows,

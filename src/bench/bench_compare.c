@@ -40,7 +40,7 @@ enum cld_status cld_bench_baseline_open(const char *path, struct cld_bench_basel
     enum cld_status s = CLD_OK;
     *out = b;
     if (!b || !(b->path = cld_format("%s", path))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory", path);
+        s = cld_fail_memory(err, "%s", path);
         goto done;
     }
     if ((s = cld_bench_read(path, &b->records, err)))
@@ -49,7 +49,7 @@ enum cld_status cld_bench_baseline_open(const char *path, struct cld_bench_basel
     b->used = calloc(cld_max(1, b->n), sizeof *b->used);
     b->identities = calloc(cld_max(1, b->n), sizeof *b->identities);
     if (!b->used || !b->identities || !identify(b))
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory", path);
+        s = cld_fail_memory(err, "%s", path);
 done:
     if (s) {
         cld_bench_baseline_close(b);
@@ -147,7 +147,7 @@ enum cld_status cld_bench_baseline_mark(struct cld_bench_baseline *b, json_t *re
     if (json_object_set_new(record, "baseline_ms", then ? json_real(ms) : json_null()) ||
         json_object_set_new(record, "change", then ? json_real(change) : json_null()) ||
         json_object_set_new(record, "mark", json_string(mark_names[mark])))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a record");
+        return cld_fail_memory(err, "a record");
     return CLD_OK;
 }
 

@@ -203,7 +203,7 @@ static enum cld_status prepare_gather(struct cld_queue *q, void *arg, struct cld
     (void)q;
     int32_t *index = malloc(cld_mul(n, sizeof *index));
     if (!index)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu indices", n);
+        return cld_fail_memory(err, "%zu indices", n);
     for (size_t i = 0; i < n; i++)
         index[i] = (int32_t)(i / 2 + (i % 2 ? (n + 1) / 2 : 0));
     enum cld_status s = cld_buf_write(w->t[1]->buf, 0, index, n * sizeof *index, err);
@@ -323,7 +323,7 @@ static const struct cld_bench_operation operations[] = {
     {"swiglu forward", declare_swiglu, run_swiglu, NULL, NULL, false},
     {"swiglu backward", declare_swiglu_back, run_swiglu_back, NULL, NULL, false},
     {"gather", declare_gather, run_gather, prepare_gather, NULL, false},
-    {"turned copy", declare_transpose, run_transpose, NULL, NULL, true},
+    {"transposed copy", declare_transpose, run_transpose, NULL, NULL, true},
     {"cross-entropy alone", declare_loss_alone, run_loss, NULL, NULL, false},
     {"cross-entropy", declare_loss, run_loss, NULL, NULL, false},
     {"gradient norm", declare_norm, run_norm, NULL, norm_scratch, false},
@@ -343,7 +343,7 @@ enum cld_status cld_bench_count_params(const struct cld_bench *b, struct cld_que
     struct cld_plan *plan = cld_plan_new();
     enum cld_status s = CLD_OK;
     if (!plan)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
+        return cld_fail_memory(err, "a plan");
     cld_plan_tensor(plan, &embed, CLD_F32, b->setup->drafter.vocab, b->setup->drafter.hidden,
                     CLD_FOR_FROZEN, "embedding");
     s = cld_drafter_describe(&d, &b->setup->drafter, &limits, &options, q, &embed, &embed, plan,

@@ -44,7 +44,7 @@ static enum cld_status read_lines(const char *path, const char *text, size_t n_b
                                   "%s:%zu: no record of a benchmark", path, line);
         }
         if (json_array_append_new(records, record))
-            return cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory for its records", path);
+            return cld_fail_memory(err, "the records of %s", path);
         *whole = (size_t)(stop + 1 - text);
         at = stop + 1;
     }
@@ -65,7 +65,7 @@ enum cld_status cld_bench_read(const char *path, json_t **records, struct cld_er
         if (!*records)
             s = cld_fail(err, CLD_E_INPUT, "", "%s:%d: %s", path, why.line, why.text);
     } else if (!(*records = json_array())) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory for its records", path);
+        s = cld_fail_memory(err, "the records of %s", path);
     } else {
         s = read_lines(path, text, n_bytes, *records, &whole, err);
     }
@@ -127,12 +127,12 @@ enum cld_status cld_bench_journal_open(const char *path, struct cld_bench_journa
     struct cld_bench_journal *j = calloc(1, sizeof *j);
     *out = j;
     if (!j)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory", path);
+        return cld_fail_memory(err, "%s", path);
     j->fd = -1;
     j->path = cld_format("%s", path);
     j->records = json_array();
     if (!j->path || !j->records) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory", path);
+        s = cld_fail_memory(err, "%s", path);
         goto done;
     }
     j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -227,7 +227,7 @@ enum cld_status cld_bench_journal_append(struct cld_bench_journal *j, const json
     failed |= to && fclose(to);
     enum cld_status s = CLD_OK;
     if (failed)
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory for its records", j->path);
+        s = cld_fail_memory(err, "the records of %s", j->path);
     for (size_t at = 0; at < n_bytes && !s;) {
         ssize_t done = write(j->fd, text + at, n_bytes - at);
         if (done < 0 && errno != EINTR)

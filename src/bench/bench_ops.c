@@ -154,7 +154,7 @@ enum cld_status cld_bench_attention_make(const struct cld_bench *b, struct cld_b
     if (s)
         return s;
     if (!(t->spans = calloc(n_q + 1, sizeof *t->spans)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu spans", n_q);
+        return cld_fail_memory(err, "%zu spans", n_q);
     cld_mask_draft(batch->blocks, batch->n_blocks, batch->block_size, batch->n_ctx, window,
                    d->sliding_causal, t->spans);
     t->a.plan = &t->plan;

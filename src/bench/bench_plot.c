@@ -103,7 +103,7 @@ static enum cld_status choose_x(const json_t *records, const char *wanted, struc
     x->texts = calloc(n, sizeof *x->texts);
     x->places = calloc(n, sizeof *x->places);
     if (!x->texts || !x->places)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory to draw %zu records", n);
+        return cld_fail_memory(err, "drawing %zu records", n);
     for (size_t i = 0; i < n; i++) {
         const json_t *v = value_at(json_array_get(records, i), x->group, x->key);
         add_text(x, json_is_string(v) ? json_string_value(v) : "");
@@ -300,7 +300,7 @@ static enum cld_status fill(struct panel *p, const json_t *records, const struct
     p->numbers = calloc(n, 4 * sizeof *p->numbers);
     p->all_y = calloc(n, sizeof *p->all_y);
     if (!p->numbers || !p->all_y)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory to draw %zu records", n);
+        return cld_fail_memory(err, "drawing %zu records", n);
     for (size_t i = 0; i < n; i++)
         if (cld_bench_number(json_array_get(records, i), f->key) > 0)
             p->n_left_out += series_named(p, line_name(json_array_get(records, i), a, name,
@@ -448,7 +448,7 @@ static enum cld_status draw_sweep(const json_t *records, const char *wanted, con
     size_t n = 0;
     enum cld_status s = CLD_OK;
     if (!panels)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory to draw");
+        return cld_fail_memory(err, "a drawing");
     for (int what = 0; what < CLD_N_BENCH_WHAT && !s; what++) {
         json_t *some = of_kind(records, cld_bench_what_name((enum cld_bench_what)what));
         if (json_array_size(some))
@@ -533,7 +533,7 @@ static enum cld_status draw_roofline(const json_t *records, const char *path, st
     double roof[2][2][3], lo = INFINITY, hi = 0;
     enum cld_status s = CLD_OK;
     if (!p || !(p->numbers = calloc(cld_max(1, n), 2 * sizeof *p->numbers))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory to draw");
+        s = cld_fail_memory(err, "a drawing");
         goto done;
     }
     fill_marks(p, records, &lo, &hi);
@@ -583,11 +583,11 @@ enum cld_status cld_bench_plot(const json_t *records, const char *x, const char 
     for (size_t i = 0; i < json_array_size(records) && measured; i++) {
         json_t *r = json_array_get(records, i);
         if (!cld_bench_is_failure(r) && json_array_append(measured, r))
-            s = cld_fail(err, CLD_E_MEMORY, "", "no host memory to draw");
+            s = cld_fail_memory(err, "a drawing");
         any |= has_both(r);
     }
     if (!measured || !beside)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory to draw");
+        s = cld_fail_memory(err, "a drawing");
     if (!s && !json_array_size(measured))
         s = cld_fail(err, CLD_E_USAGE, "", "--plot: nothing was measured");
     if (!s && any)

@@ -65,7 +65,7 @@ static enum cld_status give_out(struct session *t, json_t *record, struct cld_er
     if (!s)
         s = cld_bench_out_put(&t->out, record, err);
     if (!s && json_array_append(t->records, record))
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a record");
+        s = cld_fail_memory(err, "a record");
     json_decref(record);
     return s;
 }
@@ -76,7 +76,7 @@ static enum cld_status put_record(struct site *p, json_t *record, struct cld_err
     json_t *copy = json_copy(record);
     if (!copy || json_array_append_new(p->unit, copy)) {
         json_decref(record);
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a record");
+        return cld_fail_memory(err, "a record");
     }
     return give_out(p->session, record, err);
 }
@@ -181,7 +181,7 @@ static enum cld_status open_site(struct site *p, struct session *t, const struct
     p->session = t;
     cld_sweep_text(&t->sweep, at, p->text, sizeof p->text);
     if (!(p->values = calloc(cld_max(1, t->sweep.n_keys), sizeof *p->values)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a point");
+        return cld_fail_memory(err, "a point");
     cld_sweep_point(&t->sweep, at, p->values);
     if ((s = cld_config_with(base, t->sweep.names, p->values, t->sweep.n_keys, &p->cfg, err)) ||
         (s = cld_config_given_text(&p->cfg, &p->options, err)))
@@ -286,7 +286,7 @@ static enum cld_status run_unit(struct site *p, enum cld_bench_what what, struct
         return s;
     json_decref(p->unit);
     if (!(p->unit = json_array()))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for records");
+        return cld_fail_memory(err, "records");
     if ((s = measure(p, what, err)) && t->sweeping && is_of_point(s)) {
         struct cld_error why = *err;
         cld_warn("%s at %s: %s", name, p->text, why.what);
@@ -335,7 +335,7 @@ static enum cld_status open_session(struct session *t, const struct cld_config *
     t->out =
         (struct cld_bench_out){.to = o->to, .format = o->format, .compared = o->compare != NULL};
     if (!(t->records = json_array()))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for records");
+        return cld_fail_memory(err, "records");
     if ((!t->sweeping && (s = cld_config_check(cfg, CLD_CONFIG_BENCH, err))) ||
         (s = cld_sweep_open(cfg, &t->sweep, err)) || (s = cld_devices_open(&t->devices, err)) ||
         (s = cld_worker_set_devices(t->devices, cfg, o->device, &t->roof.device, err)) ||

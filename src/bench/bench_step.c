@@ -186,7 +186,7 @@ enum cld_status cld_bench_one_worker(const struct cld_bench *b, struct cld_bench
     double *ms = calloc(n, sizeof *ms), *part_ms = calloc(n, CLD_N_STEP_PARTS * sizeof *part_ms);
     enum cld_status s = open_stepper(&t, b, b->cfg->bench.target, false, err);
     if (!s && (!ms || !part_ms))
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu times", n);
+        s = cld_fail_memory(err, "%zu times", n);
     if (!s && !(s = take_steps(&t, ms, part_ms, err))) {
         make_record(&t, "pipeline", "one worker, no threads", ms, t.n_done, t.tokens, r);
         *cpu_ms = t.cpu_ms;
@@ -220,7 +220,7 @@ enum cld_status cld_bench_step(const struct cld_bench *b, struct cld_error *err)
     size_t n = b->cfg->bench.repeats;
     double *ms = calloc(n, sizeof *ms), *part_ms = calloc(n, CLD_N_STEP_PARTS * sizeof *part_ms);
     if (!ms || !part_ms)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu times", n);
+        s = cld_fail_memory(err, "%zu times", n);
     if (!s && !(s = measure(b, true, ms, part_ms, err)) &&
         !(s = measure(b, false, ms, part_ms, err)) && b->kernel_times)
         s = log_kernels(b, ms, part_ms, err);

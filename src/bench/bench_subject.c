@@ -58,7 +58,7 @@ static enum cld_status add_planned(const struct cld_config *cfg,
         (s = cld_worker_plan(&w, cfg, setup, device, &options, err)))
         goto done;
     if (all->lost)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of products");
+        s = cld_fail_memory(err, "a list of products");
 done:
     cld_worker_close(&w);
     cld_feed_close(feed);
@@ -363,7 +363,7 @@ enum cld_status cld_tune_subject_make(struct cld_tune_shapes *z, struct cld_queu
     subject->pass = m->pass;
     *any = false;
     if (!(subject->arg = calloc(1, m->n_arg_bytes)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for what is tuned");
+        return cld_fail_memory(err, "what is tuned");
     return m->make(z, q, subject, any, err);
 }
 

@@ -273,7 +273,7 @@ enum cld_status cld_bench_ring(const struct cld_bench *b, struct cld_queue *q,
     enum cld_status s = CLD_OK;
     cld_sync_init(&p.sync);
     if (!ms) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu times", n);
+        s = cld_fail_memory(err, "%zu times", n);
         goto done;
     }
     if ((cfg->devices.targets.n &&

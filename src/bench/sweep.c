@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "config/config_sweep.h"
 
 /* --- keys that move together ------------------------------------------------------------------ */
 
@@ -69,7 +70,7 @@ static enum cld_status zip(struct cld_sweep *s, const char *groups, struct cld_e
     enum cld_status status = CLD_OK;
     bool *seen = calloc(cld_max(1, s->n_keys), sizeof *seen);
     if (!seen)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for a sweep");
+        return cld_fail_memory(err, "a sweep");
     if (!strcmp(groups, "all"))
         for (size_t i = 0; i < s->n_keys && !status; i++)
             status = join(s, i, 0, err);
@@ -108,7 +109,7 @@ enum cld_status cld_sweep_open(const struct cld_config *cfg, struct cld_sweep *o
     out->values = calloc(cld_max(1, n), sizeof *out->values);
     out->leader = calloc(cld_max(1, n), sizeof *out->leader);
     if (!out->names || !out->values || !out->leader)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for a sweep");
+        return cld_fail_memory(err, "a sweep");
     out->n_keys = n;
     for (size_t i = 0; i < n; i++) {
         out->names[i] = cfg->swept.v[i].name;

@@ -120,7 +120,7 @@ static enum cld_status read_new(const struct cld_case *k, const char *name, enum
         return s;
     void *p = malloc(cld_max(1, t->n_bytes));
     if (!p)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %s", name);
+        return cld_fail_memory(err, "%s", name);
     memcpy(slot, &p, sizeof p);
     return cld_safetensors_read(k->st, t, type, p, err);
 }
@@ -179,7 +179,7 @@ static enum cld_status find_documents(struct cld_case *k, struct cld_error *err)
     k->doc_anchors = calloc(cld_max(1, slots), sizeof *k->doc_anchors);
     k->slots = calloc(cld_max(1, slots), sizeof *k->slots);
     if (!k->docs || !k->doc_at || !k->doc_anchors || !k->slots)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a case");
+        return cld_fail_memory(err, "a case");
     for (size_t row = 0; row < k->n_rows; row++)
         for (size_t from = 0, to; from < k->n_tokens; from = to) {
             const int32_t *seg = k->segments ? k->segments + row * k->n_tokens : NULL;

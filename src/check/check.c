@@ -164,7 +164,7 @@ static enum cld_status add_tensor(struct cld_check *c, const char *name, enum cl
     *out = NULL;
     if (!c->tensors) {
         if (!(c->tensors = calloc(max_tensors, sizeof *c->tensors)))
-            return cld_fail(err, CLD_E_MEMORY, "", "no memory for the tensors of a check");
+            return cld_fail_memory(err, "the tensors of a check");
         c->cap_tensors = max_tensors;
     }
     if (c->n_tensors == c->cap_tensors)
@@ -180,7 +180,7 @@ static enum cld_status add_tensor(struct cld_check *c, const char *name, enum cl
     size_t n = t->t.offset + span + guard;
     t->n_bytes = n * cld_dtype_bytes(type);
     if (!(t->before = malloc(t->n_bytes)) || !(t->after = malloc(t->n_bytes)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu bytes of '%s'", t->n_bytes, name);
+        return cld_fail_memory(err, "%zu bytes of '%s'", t->n_bytes, name);
     for (size_t i = 0; i < n; i++)
         put_poison(type, t->before, i);
     *out = t;
@@ -203,7 +203,7 @@ enum cld_status cld_check_values(struct cld_check *c, const char *name, enum cld
     if (s)
         return s;
     if (!(t->value = malloc((n + 1) * sizeof *t->value)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the values of '%s'", name);
+        return cld_fail_memory(err, "the values of '%s'", name);
     for (size_t r = 0, i = 0; r < n_rows; r++)
         for (size_t at = t->t.offset + r * t->t.ld, end = at + n_cols; at < end; at++, i++)
             t->value[i] = put_value(type, t->before, at, values[i]);
@@ -227,7 +227,7 @@ enum cld_status cld_check_input(struct cld_check *c, const char *name, enum cld_
     double *values = malloc((n + 1) * sizeof *values);
     *out = NULL;
     if (!values)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the values of '%s'", name);
+        return cld_fail_memory(err, "the values of '%s'", name);
     for (size_t i = 0; i < n; i++)
         values[i] = scale * about_normal(cld_random_u64(c->seed, CLD_RANDOM_TEST, key, i, 0));
     enum cld_status s = cld_check_values(c, name, type, n_rows, n_cols, values, out, err);
@@ -253,7 +253,7 @@ enum cld_status cld_check_doubles(struct cld_check *c, size_t n, double **out,
     if (c->n_owned == sizeof c->owned / sizeof *c->owned)
         return cld_fail(err, CLD_E_INTERNAL, "", "%s: too many host arrays in a case", c->name);
     if (!(*out = calloc(n + 1, sizeof **out)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu reference values", n);
+        return cld_fail_memory(err, "%zu reference values", n);
     c->owned[c->n_owned++] = *out;
     return CLD_OK;
 }
@@ -316,8 +316,7 @@ enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_te
     double diff2 = 0, want2 = 0, diff_max = 0, want_max = 0;
     unsigned char *now = malloc(t->n_bytes);
     if (!now)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu bytes of '%s'", t->n_bytes,
-                        t->t.name);
+        return cld_fail_memory(err, "%zu bytes of '%s'", t->n_bytes, t->t.name);
     if ((s = cld_buf_read(t->t.buf, 0, now, t->n_bytes, err)))
         goto done;
     check_guards(c, t, now);
@@ -408,8 +407,7 @@ static enum cld_status run_once(struct cld_check *c, bool first,
         struct cld_check_tensor *t = &c->tensors[i];
         free(now);
         if (!(now = malloc(t->n_bytes)))
-            return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu bytes of '%s'", t->n_bytes,
-                            t->t.name);
+            return cld_fail_memory(err, "%zu bytes of '%s'", t->n_bytes, t->t.name);
         if ((s = cld_buf_read(t->t.buf, 0, now, t->n_bytes, err)))
             break;
         check_guards(c, t, now);

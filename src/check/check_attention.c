@@ -119,7 +119,7 @@ static enum cld_status reference(struct work *w, struct cld_error *err)
     w->want_lse = calloc(w->n_q * w->geo.n_heads + 1, sizeof(double));
     w->row = calloc(w->n_keys + 1, sizeof(double));
     if (!w->want_o || !w->want_dq || !w->want_dk || !w->want_dv || !w->want_lse || !w->row)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the reference of attention");
+        return cld_fail_memory(err, "the reference of attention");
     for (size_t h = 0; h < w->geo.n_heads; h++)
         for (size_t r = 0; r < w->n_q; r++)
             reference_row(w, h, r);
@@ -159,7 +159,7 @@ static enum cld_status make_spans(struct cld_check *c, struct work *w, struct cl
     w->n_keys = p->kind == CAUSAL ? p->n_ctx : p->n_ctx + w->n_q;
     w->spans = calloc(w->n_q + 1, sizeof *w->spans);
     if (!blocks || !doc || !w->spans) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu spans", w->n_q);
+        s = cld_fail_memory(err, "%zu spans", w->n_q);
         goto done;
     }
     for (size_t i = 0; i < p->n_ctx; i++)

@@ -93,7 +93,7 @@ static json_t *verdicts_of(const struct cld_check_matrix *m)
 
 static enum cld_status fail_memory(struct cld_error *err)
 {
-    return cld_fail(err, CLD_E_MEMORY, "", "no memory for the verdicts of the checks");
+    return cld_fail_memory(err, "the verdicts of the checks");
 }
 
 enum cld_status cld_check_golden_load(const char *path, json_t **root, json_t **columns,

@@ -15,7 +15,7 @@ enum cld_status cld_check_gradient(struct cld_check *c, const char *what,
     double *moved = malloc((n + 1) * sizeof *moved), *along = malloc((n + 1) * sizeof *along);
     enum cld_status s = CLD_OK;
     if (!moved || !along) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for differences in %zu directions", n);
+        s = cld_fail_memory(err, "differences in %zu directions", n);
         goto done;
     }
     c->n_gradients++;

@@ -39,7 +39,7 @@ static enum cld_status add_column(struct cld_check_matrix *m, const struct cld_d
                                    .driver = cld_format("%s", device->driver),
                                    .first = m->results.n};
     if (!c->platform || !c->platform_version || !c->device || !c->driver)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for a column of checks");
+        return cld_fail_memory(err, "a column of checks");
     bool routed = path == CLD_CHECK_MODULES && route;
     snprintf(c->path, sizeof c->path, "%s%s%s%s", names[path], routed ? " (" : "",
              routed ? route : "", routed ? ")" : "");

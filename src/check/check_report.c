@@ -216,7 +216,7 @@ enum cld_status cld_check_write_json(const struct cld_check_matrix *m, FILE *to,
     fputc('\n', to);
     json_decref(all);
     if (failed && !ferror(to))
-        return cld_fail(err, CLD_E_MEMORY, "", "cannot write the results as JSON");
+        return cld_fail_memory(err, "the results as JSON");
     return fail_write(to, err);
 }
 

@@ -11,6 +11,7 @@
 #include "check/check_attention.h"
 #include "check/check_gemm.h"
 #include "check/check_ops.h"
+#include "ops/verdicts.h"
 
 #define BIT(name) (1u << CLD_BOUND_##name)
 enum {
@@ -156,7 +157,7 @@ static void run_task(const struct set *set, struct task *t)
                                             .tuning = o->tuning,
                                             .list = o->list ? &t->list : NULL};
     unsigned quirks = t->op->quirks & set->device->quirks;
-    if (!cld_queue_open(set->device, &queue, &c.q, err)) {
+    if (!cld_queue_open_probed(set->device, &queue, &c.q, err)) {
         if (quirks)
             cld_check_unsupported(&c, "the quirk %s: %s", cld_quirk_of(quirks)->name,
                                   cld_quirk_of(quirks)->action);
@@ -167,7 +168,7 @@ static void run_task(const struct set *set, struct task *t)
     t->n_passed = c.n_passed;
     t->n_failed = c.n_failed;
     if (!err->status && t->results.n < c.n_passed + c.n_failed)
-        cld_fail(err, CLD_E_MEMORY, "", "no memory for the results of %s", t->op->name);
+        cld_fail_memory(err, "the results of %s", t->op->name);
     if (err->status)
         note_error(o, t, c.name, t->counts.n_missing);
     for (size_t i = 0; i < t->results.n; i++)
@@ -215,7 +216,7 @@ static enum cld_status plan_tasks(struct set *set, struct cld_error *err)
     for (const struct cld_check_op *o = table(options); o->name; o++)
         n_most += 4; /* of two families by two storages */
     if (!(set->tasks = calloc(cld_max(n_most, 1), sizeof *set->tasks)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu checks", n_most);
+        return cld_fail_memory(err, "%zu checks", n_most);
     for (const struct cld_check_op *o = table(options); o->name; o++)
         for (enum cld_kernel_family f = CLD_KERNEL_FAMILY_CPU; f <= CLD_KERNEL_FAMILY_GPU; f++)
             for (enum cld_dtype storage = CLD_F32; storage <= CLD_BF16; storage++) {
@@ -292,7 +293,7 @@ enum cld_status cld_check_device(const struct cld_device_info *device,
     if (s)
         return s;
     if (!(set = calloc(1, sizeof *set)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the list of checks");
+        return cld_fail_memory(err, "the list of checks");
     set->device = device;
     set->options = options;
     pthread_mutex_init(&set->lock, NULL);
@@ -302,7 +303,8 @@ enum cld_status cld_check_device(const struct cld_device_info *device,
     while (n < n_threads(set) && !pthread_create(&threads[n], NULL, work, set))
         n++;
     if (!n && set->n_tasks)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no thread for checks could be started");
+        s = cld_fail(err, CLD_E_MEMORY, "raise the limit of threads (ulimit -u)",
+                     "cannot start a thread for the checks");
     else
         s = collect(set, n_passed, n_failed, err);
 done:

@@ -175,7 +175,7 @@ enum cld_status cld_check_tokenizer(const char *dir, const char *const *files, s
     enum cld_status s;
     char *path = cld_format("%s/tokenizer.json", dir);
     if (!path)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+        return cld_fail_memory(err, "a path");
     if ((s = cld_tokenizer_load(path, &tokenizer, err)) ||
         (s = cld_encoder_new(tokenizer, &c.encoder, err)))
         goto done;

@@ -306,7 +306,7 @@ enum cld_status cld_args_parse(int argc, char **argv, struct cld_args **out, str
         a->all = calloc(cld_add(n, 1), sizeof *a->all);
     }
     if (!a || !a->args || !a->given || !a->all)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for the command line");
+        s = cld_fail_memory(err, "the command line");
     else
         s = parse_words(a, argc, argv, err);
     if (!s && cld_args_wish(a) == CLD_ARGS_RUN)

@@ -11,6 +11,7 @@
 #include "check/case_file.h"
 #include "cli/cmd_common.h"
 #include "ops/tensor_io.h"
+#include "ops/verdicts.h"
 
 struct tolerance {
     double loss, output, matrix, vector, metric; /* metric 0: reported only */
@@ -56,10 +57,10 @@ static enum cld_status describe(struct runner *r, const struct cld_device_info *
     /* A chunk of three blocks: the cases are small, and the loss shall cross chunks. */
     struct cld_drafter_limits limits = {n_ctx, n_blocks, 3, r->k.n_tokens + c->block_size, 0};
     struct cld_drafter_options how = {.storage = storage, .attention = attention, .train = true};
-    if ((s = cld_queue_open(device, &options, &r->q, err)))
+    if ((s = cld_queue_open_probed(device, &options, &r->q, err)))
         return s;
     if (!(r->plan = cld_plan_new()))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
+        return cld_fail_memory(err, "a plan");
     cld_plan_tensor(r->plan, &r->embed, storage, c->vocab, c->hidden, CLD_FOR_FROZEN, "embed");
     cld_plan_tensor(r->plan, &r->head, storage, c->vocab, c->hidden, CLD_FOR_FROZEN, "lm_head");
     if ((s = cld_drafter_describe(&r->d, c, &limits, &how, r->q, &r->embed, &r->head, r->plan,
@@ -82,7 +83,7 @@ static enum cld_status load(struct runner *r, struct cld_error *err)
     r->want = malloc(cld_mul(n, sizeof(float)));
     r->output = malloc(cld_mul(n, sizeof(float)));
     if (!r->got || !r->want || !r->output)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a case");
+        return cld_fail_memory(err, "a case");
     if ((s = cld_tensor_load(r->k.st, "embed", &r->embed, err)) ||
         (s = cld_tensor_load(r->k.st, "lm_head", &r->head, err)))
         return s;
@@ -251,7 +252,7 @@ static enum cld_status check_file(const char *path, const struct cld_device_info
     struct runner *r = calloc(1, sizeof *r);
     struct result whole, rows;
     if (!r)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a case");
+        return cld_fail_memory(err, "a case");
     if ((s = cld_case_open(path, &r->k, err)) ||
         (s = describe(r, device, cld_cmd_precision(a), cld_cmd_attention(a), err)) ||
         (s = load(r, err)))

@@ -169,7 +169,7 @@ static enum cld_status summarize(const struct cld_args *a, struct cld_error *err
     size_t n = cld_args_n(a);
     const char **paths = calloc(n + 1, sizeof *paths);
     if (!paths)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the names of %zu files", n);
+        return cld_fail_memory(err, "the names of %zu files", n);
     for (size_t i = 0; i < n; i++)
         paths[i] = cld_args_at(a, i);
     enum cld_status s = cld_check_vendors_write(paths, n, stdout, err);

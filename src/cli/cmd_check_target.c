@@ -14,6 +14,7 @@
 #include "formats/safetensors.h"
 #include "model/target.h"
 #include "ops/tensor_io.h"
+#include "ops/verdicts.h"
 
 struct runner {
     struct cld_model_config config;
@@ -46,7 +47,7 @@ static enum cld_status read_ids(struct runner *r, const char *dir, struct cld_er
     r->doc = calloc(cld_max(1, n), sizeof *r->doc);
     r->all_rows = calloc(cld_max(1, n), sizeof *r->all_rows);
     if (!r->ids || !r->segments || !r->positions || !r->doc || !r->all_rows)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a case");
+        return cld_fail_memory(err, "a case");
     if ((s = cld_safetensors_read(r->want, ids, CLD_I32, r->ids, err)) ||
         (seg && (s = cld_safetensors_expect(r->want, "segment_ids", CLD_DTYPE_BIT(CLD_I32), 2,
                                             ids->shape, &seg, err))) ||
@@ -68,7 +69,7 @@ static enum cld_status describe(struct runner *r, const struct cld_device_info *
     size_t n_taps = r->config.n_layers + 1, n = r->n_rows * r->n_tokens;
     struct cld_queue_options options = {.name = "check-target"};
     if (!(r->taps = calloc(n_taps, sizeof *r->taps)) || !(r->plan = cld_plan_new()))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a case");
+        return cld_fail_memory(err, "a case");
     for (size_t i = 0; i < n_taps; i++)
         r->taps[i] = (int)i - 1;
     struct cld_target_options how = {.storage = cld_cmd_precision(a),
@@ -82,8 +83,8 @@ static enum cld_status describe(struct runner *r, const struct cld_device_info *
     r->got = malloc(cld_mul3(n, width, sizeof(float)));
     r->expected = malloc(cld_mul3(n, width, sizeof(float)));
     if (!r->got || !r->expected)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a case");
-    if ((s = cld_queue_open(device, &options, &r->q, err)) ||
+        return cld_fail_memory(err, "a case");
+    if ((s = cld_queue_open_probed(device, &options, &r->q, err)) ||
         (s = cld_target_describe(&r->t, &r->config, &how, r->q, r->plan, err)) ||
         (s = cld_plan_check(r->plan, "check-target", device->global_bytes, device->max_alloc_bytes,
                             err)))
@@ -102,7 +103,7 @@ static enum cld_status compare(struct runner *r, const char *name, size_t width,
         return s;
     float *mine = malloc(cld_mul3(cld_max(1, n), width, sizeof *mine));
     if (!mine)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a case");
+        return cld_fail_memory(err, "a case");
     for (size_t i = 0; i < n; i++)
         memcpy(mine + i * width, r->got + i * ld + column, width * sizeof *mine);
     *worst = fmax(*worst, cld_relative_error(mine, r->expected, n * width));
@@ -140,7 +141,7 @@ static enum cld_status check_dir(const char *dir, const struct cld_device_info *
     char *path = cld_format("%s/expected.safetensors", dir);
     const char *how = "exact rotary frequencies";
     if (!r || !path) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a case");
+        s = cld_fail_memory(err, "a case");
         goto done;
     }
     if ((s = cld_model_config_read(dir, &r->config, err)) ||

@@ -14,7 +14,7 @@ enum cld_status cld_cmd_check_tokenizer(const struct cld_args *a, struct cld_err
                         "%zu arguments, a directory and at least one file are needed", n);
     const char **files = calloc(n, sizeof *files);
     if (!files)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu file names", n);
+        return cld_fail_memory(err, "%zu file names", n);
     for (size_t i = 1; i < n; i++)
         files[i - 1] = cld_args_at(a, i);
     s = cld_check_tokenizer(cld_args_at(a, 0), files, n - 1, stdout, &counts, err);

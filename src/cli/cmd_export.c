@@ -19,7 +19,7 @@ static enum cld_status refuse_model(const char *out, struct cld_error *err)
     char *weights = cld_format("%s/model.safetensors", out);
     struct cld_error why = CLD_ERROR_INIT;
     if (!config || !weights)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory");
+        s = cld_fail_memory(err, "the path of %s", out);
     else if (cld_file_exists(config) ? cld_drafter_config_read(out, &earlier, &why) != CLD_OK
                                      : cld_file_exists(weights))
         s = cld_fail(err, CLD_E_USAGE, "choose another directory, or a new one",
@@ -44,7 +44,7 @@ static enum cld_status find_target(const struct cld_args *a, const struct cld_co
                         "%s was trained on a target with random weights: nothing serves that",
                         x->from);
     if (!(path = cld_format("%s/config.json", x->target_dir)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+        return cld_fail_memory(err, "a path");
     if ((s = cld_model_config_read(x->target_dir, &x->target, err)) ||
         (s = cld_sha256_file(path, hash, &n_bytes, err)))
         goto done;
@@ -85,7 +85,7 @@ enum cld_status cld_cmd_export(const struct cld_args *a, struct cld_error *err)
     if (mean && (s = cld_checkpoint_ema(checkpoint, &weights, err)))
         goto done;
     if (!mean && !(weights = cld_format("%s/drafter.safetensors", checkpoint))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+        s = cld_fail_memory(err, "a path");
         goto done;
     }
     x.weights = weights;

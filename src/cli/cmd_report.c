@@ -48,7 +48,7 @@ enum cld_status cld_cmd_report(const struct cld_args *a, struct cld_error *err)
     struct cld_run_reader *runs = calloc(n, sizeof *runs);
     char *page = NULL, *path = place(a);
     if (!runs || !path) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
+        s = cld_fail_memory(err, "a report");
         goto done;
     }
     s = check_place(a, path, err);

@@ -224,7 +224,7 @@ enum cld_status cld_eval_print_json(const struct cld_eval_report *r, FILE *to,
         json_integer(cfg->run.seed), "new_tokens", whole(cfg->eval.new_tokens), "buckets",
         buckets_json(r), "definitions", definitions_json());
     if (!root)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
+        return cld_fail_memory(err, "a report");
     enum cld_status s = cld_json_text(root, &text, err);
     json_decref(root);
     if (!s && (fputs(text, to) == EOF || fflush(to)))

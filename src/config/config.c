@@ -24,17 +24,6 @@ static const struct cld_config_key *find(const char *section, const char *name)
     return NULL;
 }
 
-const struct cld_config_key *cld_config_key_named(const char *name)
-{
-    for (const struct cld_config_key *k = cld_config_keys; k->section; k++) {
-        size_t n_section = strlen(k->section);
-        if (!strncmp(name, k->section, n_section) && name[n_section] == '.' &&
-            !strcmp(name + n_section + 1, k->name))
-            return k;
-    }
-    return NULL;
-}
-
 /* ---- unknown names ---- */
 
 static enum cld_status unknown_section(const char *section, struct cld_error *err)
@@ -82,7 +71,7 @@ static enum cld_status apply_swept(struct cld_config *cfg, const char *name, con
     enum cld_status s = CLD_OK;
     char *section = cld_format("%s", name), *dot = section ? strchr(section, '.') : NULL;
     if (!section)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory");
+        return cld_fail_memory(err, "the name '%.200s'", name);
     *dot = 0;
     if (!section_known(section))
         s = unknown_section(section, err);
@@ -130,7 +119,7 @@ static enum cld_status apply_set(struct cld_config *cfg, const char *set, struct
     char *dot = section ? strchr(section, '.') : NULL;
     char *equals = section ? strchr(section, '=') : NULL;
     if (!section) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory");
+        s = cld_fail_memory(err, "'%.200s'", set);
     } else if (!dot || !equals || dot > equals) {
         s = cld_fail(err, CLD_E_USAGE, "write --set SECTION.KEY=VALUE", "'%.200s'", set);
     } else {
@@ -162,7 +151,7 @@ enum cld_status cld_config_load(const char *path, const char *const *sets, size_
         cld_config_value_open(cfg, k);
     cfg->path = cld_format("%s", path);
     if (!cfg->path) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", path);
+        s = cld_fail_memory(err, "%s", path);
         goto done;
     }
     if ((s = apply_defaults(cfg, err)) || (s = cld_config_scan(path, &entries, err)))
@@ -186,7 +175,7 @@ enum cld_status cld_config_parse(const char *text, const char *what, struct cld_
     /* The scanner reads files, so the text becomes one that exists in memory only. */
     int fd = memfd_create("cldraft-config", MFD_CLOEXEC);
     if (fd < 0 || write(fd, text, n_bytes) != (ssize_t)n_bytes) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory", what);
+        s = cld_fail_memory(err, "%s", what);
         goto done;
     }
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -290,13 +279,13 @@ enum cld_status cld_config_text(const struct cld_config *cfg, char **out, struct
     *out = NULL;
     FILE *to = open_memstream(out, &n_bytes);
     if (!to)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the configuration's text");
+        return cld_fail_memory(err, "the configuration's text");
     fprintf(to, "# The configuration as cldraft %s read it, and where each value is from.\n",
             CLD_VERSION);
     for (const struct cld_config_key *k = cld_config_keys; k->section && !s; k++) {
         char origin[4096], *value = value_text(cfg, k);
         if (!value) {
-            s = cld_fail(err, CLD_E_MEMORY, "", "no memory for %s.%s", k->section, k->name);
+            s = cld_fail_memory(err, "%s.%s", k->section, k->name);
             break;
         }
         if (k == cld_config_keys || strcmp(k->section, k[-1].section))
@@ -311,7 +300,7 @@ enum cld_status cld_config_text(const struct cld_config *cfg, char **out, struct
             put_swept(cfg, to);
     }
     if (fclose(to) && !s)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for the configuration's text");
+        s = cld_fail_memory(err, "the configuration's text");
     if (s) {
         free(*out);
         *out = NULL;
@@ -327,7 +316,7 @@ static enum cld_status diff_key(const struct cld_config *old, const struct cld_c
     enum cld_status s = CLD_OK;
     char origin[256], *a = value_text(old, k), *b = value_text(now, k);
     if (!a || !b) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for %s.%s", k->section, k->name);
+        s = cld_fail_memory(err, "%s.%s", k->section, k->name);
     } else if (strcmp(a, b)) {
         size_t n_old, n_now;
         bool grows = k->change == CLD_KEY_GROWS && sscanf(a, "%zu", &n_old) == 1 &&
@@ -367,11 +356,11 @@ enum cld_status cld_config_with(const struct cld_config *base, const char *const
     for (const struct cld_config_key *k = cld_config_keys; k->section; k++)
         cld_config_value_open(out, k);
     if (!(out->path = cld_format("%s", base->path)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for a configuration");
+        return cld_fail_memory(err, "a configuration");
     for (const struct cld_config_key *k = cld_config_keys; k->section && !s; k++) {
         char *text = value_text(base, k);
         if (!text)
-            s = cld_fail(err, CLD_E_MEMORY, "", "no memory for %s.%s", k->section, k->name);
+            s = cld_fail_memory(err, "%s.%s", k->section, k->name);
         else if (*text)
             s = cld_config_value_set(out, k, text, err);
         out->origin[k - cld_config_keys] = base->origin[k - cld_config_keys];
@@ -416,7 +405,7 @@ enum cld_status cld_config_given_text(const struct cld_config *cfg, char **out,
         return CLD_OK;
     free(*out);
     *out = NULL;
-    return cld_fail(err, CLD_E_MEMORY, "", "no memory for the configuration's text");
+    return cld_fail_memory(err, "the configuration's text");
 }
 
 /* ---- several machines ---- */
@@ -447,7 +436,7 @@ enum cld_status cld_config_shared_text(const struct cld_config *cfg, char **out,
     if (!to || fclose(to)) {
         free(*out);
         *out = NULL;
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for the configuration's text");
+        s = cld_fail_memory(err, "the configuration's text");
     }
     return s;
 }

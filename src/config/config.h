@@ -92,7 +92,7 @@ struct cld_swept_key {
     int origin; /* as in struct cld_config */
 };
 struct cld_swept_list {
-    size_t n;
+    size_t n, capacity;
     struct cld_swept_key *v;
 };
 
@@ -270,14 +270,6 @@ enum cld_status cld_config_resume_diff(const struct cld_config *old, const struc
  * [memory], [log] and paths. *out is freed with free(). */
 enum cld_status cld_config_shared_text(const struct cld_config *cfg, char **out,
                                        struct cld_error *err);
-
-/* The values that a line of [sweep] gives to "section.key", each one valid for the key by itself.
- * Values of a list stand between bars; others between commas, and numbers may be ranges: FROM..TO*F
- * and FROM..TO+STEP. *out is freed with cld_config_values_free whatever the result was.
- * CLD_E_USAGE. */
-enum cld_status cld_config_expand(const char *name, const char *text, struct cld_text_list *out,
-                                  struct cld_error *err);
-void cld_config_values_free(struct cld_text_list *values);
 
 /* A configuration of its own: `base` without its sweep, with the n keys names[] set to values[].
  * Freed with cld_config_free whatever the result was. CLD_E_USAGE. */

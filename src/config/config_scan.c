@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <utf8proc.h>
 
 #include "base/file.h"
-#include "base/size.h"
+#include "base/grow.h"
+#include "base/utf8.h"
 
 enum {
     MAX_FILE_BYTES = 1 << 20,
@@ -34,20 +34,6 @@ static enum cld_status fail_at(struct scan *scan, enum cld_status s)
 {
     cld_fail_prefix(scan->err, "%s:%d", scan->path, scan->line_number);
     return s;
-}
-
-static bool is_utf8(const char *text, size_t n_bytes)
-{
-    const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)text;
-    utf8proc_int32_t codepoint;
-    while (n_bytes) {
-        utf8proc_ssize_t n = utf8proc_iterate(p, (utf8proc_ssize_t)n_bytes, &codepoint);
-        if (n <= 0)
-            return false;
-        p += n;
-        n_bytes -= (size_t)n;
-    }
-    return true;
 }
 
 static bool has_control(const char *text, size_t n_bytes)
@@ -96,7 +82,7 @@ enum cld_status cld_config_value_ok(const char *value, struct cld_error *err)
     if (n > CLD_CONFIG_MAX_VALUE)
         return cld_fail(err, CLD_E_USAGE, "", "a value of %zu bytes; %d is the most", n,
                         CLD_CONFIG_MAX_VALUE);
-    if (!is_utf8(value, n) || has_control(value, n) || strchr(value, '\t'))
+    if (cld_utf8_valid(value, n) < n || has_control(value, n) || strchr(value, '\t'))
         return cld_fail(err, CLD_E_USAGE, "save the file as UTF-8",
                         "the value is not UTF-8 or has control characters");
     if (strchr(value, '"'))
@@ -108,15 +94,14 @@ enum cld_status cld_config_value_ok(const char *value, struct cld_error *err)
 static enum cld_status add(struct scan *scan, const char *section, const char *key)
 {
     struct cld_config_entries *out = scan->out;
-    struct cld_config_entry *v = realloc(out->v, cld_mul(cld_add(out->n, 1), sizeof *v));
-    if (!v)
-        return cld_fail(scan->err, CLD_E_MEMORY, "", "%s: no memory", scan->path);
-    out->v = v;
+    enum cld_status s = cld_grow(&out->v, &out->capacity, out->n + 1, sizeof *out->v, scan->err);
+    if (s)
+        return s;
     out->v[out->n] = (struct cld_config_entry){
         .line = scan->line_number, .section = strdup(section), .key = strdup(key)};
     struct cld_config_entry *e = &out->v[out->n++];
     if (!e->section || !e->key)
-        return cld_fail(scan->err, CLD_E_MEMORY, "", "%s: no memory", scan->path);
+        return cld_fail_memory(scan->err, "reading %s", scan->path);
     return CLD_OK;
 }
 
@@ -214,7 +199,7 @@ static enum cld_status scan_line(struct scan *scan, char *line, size_t n_bytes)
         line[--n_bytes] = 0;
     if (n_bytes >= 3 && !memcmp(line, "\xef\xbb\xbf", 3))
         return FAIL(scan, "save the file as UTF-8 without BOM", "a byte order mark");
-    if (!is_utf8(line, n_bytes))
+    if (cld_utf8_valid(line, n_bytes) < n_bytes)
         return FAIL(scan, "save the file as UTF-8", "not UTF-8");
     if (has_control(line, n_bytes))
         return FAIL(scan, "remove them", "control characters");
@@ -262,7 +247,7 @@ static enum cld_status read_values(const char *path, struct cld_config_entries *
             s = cld_fail(err, CLD_E_USAGE, "try again", "%s:%d: %s changed while it was read", path,
                          e->v[i].line, e->v[i].key);
         else if (!(e->v[i].value = strdup(value)))
-            s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", path);
+            s = cld_fail_memory(err, "reading %s", path);
     }
     iniparser_freedict(d);
     return s;

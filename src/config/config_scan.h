@@ -24,7 +24,7 @@ struct cld_config_entry {
 };
 
 struct cld_config_entries {
-    size_t n;
+    size_t n, capacity;
     struct cld_config_entry *v;
 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/size.h"
+#include "base/grow.h"
 #include "config/config_table.h"
 #include "config/config_value.h"
 
@@ -29,6 +29,7 @@ struct line {
     const struct cld_config_key *key;
     const char *text; /* all of it, for messages */
     struct cld_text_list *out;
+    size_t capacity; /* of out */
     struct cld_error *err;
 };
 
@@ -52,15 +53,11 @@ static enum cld_status add(struct line *l, const char *value)
             return refuse(l, "name each value once", "a value stands there twice");
     if (l->out->n == max_values)
         return refuse(l, "make the range coarser", "more than 10000 values");
-    char **grown = realloc(l->out->v, (l->out->n + 1) * sizeof *grown);
-    if (!grown)
-        return cld_fail(l->err, CLD_E_MEMORY, "", "no memory for %s.%s", l->key->section,
-                        l->key->name);
-    l->out->v = grown;
-    grown[l->out->n] = strdup(value);
-    if (!grown[l->out->n])
-        return cld_fail(l->err, CLD_E_MEMORY, "", "no memory for %s.%s", l->key->section,
-                        l->key->name);
+    s = cld_grow(&l->out->v, &l->capacity, l->out->n + 1, sizeof *l->out->v, l->err);
+    if (s)
+        return s;
+    if (!(l->out->v[l->out->n] = strdup(value)))
+        return cld_fail_memory(l->err, "%s.%s", l->key->section, l->key->name);
     l->out->n++;
     return CLD_OK;
 }
@@ -139,7 +136,7 @@ static enum cld_status add_item(struct line *l, const char *item)
 enum cld_status cld_config_expand(const char *name, const char *text, struct cld_text_list *out,
                                   struct cld_error *err)
 {
-    struct line l = {cld_config_key_named(name), text, out, err};
+    struct line l = {.key = cld_config_key_named(name), .text = text, .out = out, .err = err};
     enum cld_status s = CLD_OK;
     *out = (struct cld_text_list){0};
     if (!l.key)
@@ -147,7 +144,7 @@ enum cld_status cld_config_expand(const char *name, const char *text, struct cld
                         "unknown key '%.80s'", name);
     char *copy = strdup(text);
     if (!copy)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %s", name);
+        return cld_fail_memory(err, "%s", name);
     for (char *rest = copy; rest && !s;) {
         char *item = rest, *cut = strchr(item, is_list(l.key) ? '|' : ',');
         rest = cut ? cut + 1 : NULL;
@@ -168,18 +165,6 @@ void cld_config_values_free(struct cld_text_list *values)
         free(values->v[i]);
     free(values->v);
     *values = (struct cld_text_list){0};
-}
-
-const char *cld_config_unit(const char *name)
-{
-    const struct cld_config_key *key = cld_config_key_named(name);
-    return key && key->unit ? key->unit : "";
-}
-
-const char *cld_config_value_name(const char *name, int i)
-{
-    const struct cld_config_key *key = cld_config_key_named(name);
-    return key && key->names ? key->names[i] : "";
 }
 
 /* --- the lines -------------------------------------------------------------------------------- */
@@ -208,17 +193,16 @@ enum cld_status cld_config_swept_set(struct cld_config *cfg, const char *name, c
     for (size_t i = 0; i < cfg->swept.n; i++)
         if (!strcmp(cfg->swept.v[i].name, name))
             at = &cfg->swept.v[i];
-    if (copy && key && !at) {
-        struct cld_swept_key *grown = realloc(cfg->swept.v, (cfg->swept.n + 1) * sizeof *grown);
-        if (grown) {
-            cfg->swept.v = grown;
-            at = &grown[cfg->swept.n++];
-            *at = (struct cld_swept_key){0};
-        }
-    }
-    if (!copy || !key || !at) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for %s", name);
+    if (!copy || !key) {
+        s = cld_fail_memory(err, "%s", name);
         goto done;
+    }
+    if (!at) {
+        struct cld_swept_list *list = &cfg->swept;
+        if ((s = cld_grow(&list->v, &list->capacity, list->n + 1, sizeof *list->v, err)))
+            goto done;
+        at = &list->v[list->n++];
+        *at = (struct cld_swept_key){0};
     }
     free(at->name);
     free(at->text);

@@ -400,6 +400,29 @@ const size_t cld_config_n_keys = sizeof cld_config_keys / sizeof cld_config_keys
 _Static_assert(sizeof cld_config_keys / sizeof cld_config_keys[0] <= CLD_CONFIG_MAX_KEYS,
                "struct cld_config has an origin for every key");
 
+const struct cld_config_key *cld_config_key_named(const char *name)
+{
+    for (const struct cld_config_key *k = cld_config_keys; k->section; k++) {
+        size_t n_section = strlen(k->section);
+        if (!strncmp(name, k->section, n_section) && name[n_section] == '.' &&
+            !strcmp(name + n_section + 1, k->name))
+            return k;
+    }
+    return NULL;
+}
+
+const char *cld_config_unit(const char *name)
+{
+    const struct cld_config_key *key = cld_config_key_named(name);
+    return key && key->unit ? key->unit : "";
+}
+
+const char *cld_config_value_name(const char *name, int i)
+{
+    const struct cld_config_key *key = cld_config_key_named(name);
+    return key && key->names ? key->names[i] : "";
+}
+
 const char *cld_config_section_help(const char *section)
 {
     static const char *const help[][2] = {

@@ -200,7 +200,7 @@ static enum cld_status parse_text(const struct cld_config_key *key, const char *
         return refuse(key, text, "'~' is not expanded here; write the directory out", err);
     char *copy = strdup(text);
     if (!copy)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %s.%s", key->section, key->name);
+        return cld_fail_memory(err, "%s.%s", key->section, key->name);
     *(char **)to = copy;
     return CLD_OK;
 }
@@ -267,7 +267,7 @@ static enum cld_status parse_list(const struct cld_config_key *key, const char *
     memcpy(items, &array, sizeof array);
     *n = 0;
     if (!copy || !array) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for %s.%s", key->section, key->name);
+        s = cld_fail_memory(err, "%s.%s", key->section, key->name);
         goto done;
     }
     for (char *rest = copy; rest;) {

@@ -40,15 +40,14 @@ enum cld_status cld_json_text(const json_t *root, char **out, struct cld_error *
         }
         free(text);
     }
-    return cld_fail(err, CLD_E_MEMORY, "", "no memory to write JSON");
+    return cld_fail_memory(err, "writing JSON");
 }
 
 enum cld_status cld_json_save(const char *path, const json_t *root, struct cld_error *err)
 {
     char *text = NULL;
     enum cld_status s = path && root ? cld_json_text(root, &text, err)
-                                     : cld_fail(err, CLD_E_MEMORY, "", "no host memory for %s",
-                                                path ? path : "a path");
+                                     : cld_fail_memory(err, "%s", path ? path : "a path");
     if (!s)
         s = cld_file_write(path, text, strlen(text), err);
     free(text);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/size.h"
 
 _Static_assert(sizeof(size_t) == 8, "sizes from files are kept in size_t");
@@ -31,7 +32,7 @@ struct cld_safetensors {
     struct shard *shards;
     size_t n_shards;
     struct cld_safetensor *tensors; /* sorted by name once open */
-    size_t n_tensors, room;
+    size_t n_tensors, capacity;
     json_t *metadata; /* object of strings */
 };
 
@@ -140,7 +141,7 @@ static enum cld_status take_metadata(struct cld_safetensors *st, const char *pat
             return cld_fail(err, CLD_E_INPUT, HINT_DAMAGED,
                             "%s: __metadata__ entry %.128s is not a string", path, key);
     if (json_object_update_missing(st->metadata, from))
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for its metadata", path);
+        return cld_fail_memory(err, "the metadata of %s", path);
     return CLD_OK;
 }
 
@@ -248,7 +249,7 @@ static enum cld_status check_tiling(const struct cld_safetensors *st, size_t fir
     uint64_t at = shard->data_start, end = shard->data_start + shard->data_bytes;
     const struct cld_safetensor **order = malloc(cld_max(n, 1) * sizeof *order);
     if (!order)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to check it", shard->path);
+        return cld_fail_memory(err, "checking %s", shard->path);
     for (size_t i = 0; i < n; i++)
         order[i] = &st->tensors[first + i];
     qsort(order, n, sizeof *order, by_offset);
@@ -282,20 +283,15 @@ static enum cld_status add_tensor(struct cld_safetensors *st, size_t i_shard, co
     if (st->n_tensors == CLD_SAFETENSORS_MAX_TENSORS)
         return cld_fail(err, CLD_E_INPUT, "", "%s: more than %u tensors", shard->path,
                         CLD_SAFETENSORS_MAX_TENSORS);
-    if (st->n_tensors == st->room) {
-        size_t room = st->room ? 2 * st->room : 64;
-        struct cld_safetensor *more = realloc(st->tensors, room * sizeof *more);
-        if (!more)
-            return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for %zu tensors", shard->path,
-                            room);
-        st->tensors = more;
-        st->room = room;
-    }
+    enum cld_status s =
+        cld_grow(&st->tensors, &st->capacity, st->n_tensors + 1, sizeof *st->tensors, err);
+    if (s)
+        return s;
     struct cld_safetensor *t = &st->tensors[st->n_tensors];
     char *copy = cld_format("%s", name);
     *t = (struct cld_safetensor){.name = copy, .i_shard = i_shard};
     if (!copy)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a name", shard->path);
+        return cld_fail_memory(err, "a name of %s", shard->path);
     st->n_tensors++; /* close() frees the name from here on */
     return take_tensor(shard, entry, t, err);
 }
@@ -322,8 +318,7 @@ static enum cld_status read_header(struct shard *shard, uint64_t file_bytes, cha
                         shard->path, n, file_bytes);
     char *text = malloc(n + 1);
     if (!text)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for its header of %" PRIu64 " bytes",
-                        shard->path, n);
+        return cld_fail_memory(err, "the header of %s, %" PRIu64 " bytes", shard->path, n);
     if ((s = cld_file_read_at(shard->fd, shard->path, sizeof n, text, n, err))) {
         free(text);
         return s;
@@ -349,7 +344,7 @@ static enum cld_status add_shard(struct cld_safetensors *st, size_t i, char *pat
     *shard = (struct shard){.fd = -1, .path = path};
     st->n_shards = i + 1;
     if (!path)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to open it", st->path);
+        return cld_fail_memory(err, "opening %s", st->path);
     enum cld_status s = cld_file_open(path, &shard->fd, &file_bytes, err);
     if (s)
         return s;
@@ -384,7 +379,7 @@ static enum cld_status add_shards(struct cld_safetensors *st, const char *path, 
     json_t *file, *seen = json_object();
     st->shards = calloc(cld_max(json_object_size(weight_map), 1), sizeof *st->shards);
     if (!seen || !st->shards) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for its shards", path);
+        s = cld_fail_memory(err, "the shards of %s", path);
         goto done;
     }
     json_object_foreach (weight_map, name, file) {
@@ -397,7 +392,7 @@ static enum cld_status add_shards(struct cld_safetensors *st, const char *path, 
         if (json_object_get(seen, shard))
             continue;
         if (json_object_set(seen, shard, file)) {
-            s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for its shards", path);
+            s = cld_fail_memory(err, "the shards of %s", path);
             goto done;
         }
         if ((s = add_shard(st, st->n_shards, cld_format("%s/%s", st->path, shard), err)))
@@ -480,7 +475,7 @@ static enum cld_status open_single(struct cld_safetensors *st, const char *path,
 {
     st->shards = calloc(1, sizeof *st->shards);
     if (!st->shards)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to open it", path);
+        return cld_fail_memory(err, "opening %s", path);
     enum cld_status s = add_shard(st, 0, cld_format("%s", path), err);
     if (!s)
         sort_tensors(st);
@@ -493,7 +488,7 @@ static enum cld_status open_directory(struct cld_safetensors *st, struct cld_err
     char *single = cld_format("%s/model.safetensors", st->path);
     char *index = cld_format("%s/model.safetensors.index.json", st->path);
     if (!single || !index)
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to open it", st->path);
+        s = cld_fail_memory(err, "opening %s", st->path);
     else if (cld_file_exists(single))
         s = open_single(st, single, err);
     else if (cld_file_exists(index))
@@ -518,7 +513,7 @@ enum cld_status cld_safetensors_open(const char *path, struct cld_safetensors **
         st->metadata = json_object();
     }
     if (!st || !st->path || !st->metadata) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to open it", path);
+        s = cld_fail_memory(err, "opening %s", path);
         goto done;
     }
     s = cld_dir_exists(path) ? open_directory(st, err) : open_single(st, path, err);

@@ -38,7 +38,7 @@ static enum cld_status add_metadata(json_t *header, const char *path,
     json_t *pairs = json_object();
     struct cld_safetensors_pair *sorted = malloc(cld_max(n_metadata, 1) * sizeof *sorted);
     if (!pairs || !sorted) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for its header", path);
+        s = cld_fail_memory(err, "the header of %s", path);
         goto done;
     }
     if (n_metadata) {
@@ -56,7 +56,7 @@ static enum cld_status add_metadata(json_t *header, const char *path,
         }
     }
     if (n_metadata && json_object_set(header, "__metadata__", pairs))
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for its header", path);
+        s = cld_fail_memory(err, "the header of %s", path);
 done:
     json_decref(pairs);
     free(sorted);
@@ -115,7 +115,7 @@ static enum cld_status put_header(struct cld_safetensors_writer *w, const json_t
     static const char spaces[8] = "        ";
     char *text = json_dumps(header, JSON_COMPACT);
     if (!text)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for its header", w->path);
+        return cld_fail_memory(err, "the header of %s", w->path);
     enum cld_status s;
     size_t n = strlen(text);
     uint64_t padded = cld_round_up(n, 8);
@@ -144,7 +144,7 @@ enum cld_status cld_safetensors_begin(const char *path, struct cld_safetensors_s
         w->n_tensors = n_specs;
     }
     if (!w || !header || !w->path || !w->n_bytes) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to write %zu tensors", path, n_specs);
+        s = cld_fail_memory(err, "the header of %zu tensors of %s", n_specs, path);
         goto done;
     }
     if (n_specs > CLD_SAFETENSORS_MAX_TENSORS) {

@@ -591,9 +591,8 @@ enum cld_status cld_svg_save(const char *path, const struct cld_svg_chart *chart
     FILE *to = open_memstream(&text, &n_bytes);
     if (to)
         cld_svg_write_document(charts, n, n_columns, to);
-    enum cld_status s = !to || fclose(to)
-                            ? cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory for it", path)
-                            : cld_file_write(path, text, n_bytes, err);
+    enum cld_status s = !to || fclose(to) ? cld_fail_memory(err, "%s", path)
+                                          : cld_file_write(path, text, n_bytes, err);
     free(text);
     return s;
 }

@@ -208,7 +208,7 @@ enum cld_status cld_tensorboard_open(const char *dir, int64_t resume_step,
     struct cld_tensorboard *t = calloc(1, sizeof *t);
     *out = NULL;
     if (!t)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for an event file");
+        return cld_fail_memory(err, "an event file");
     t->fd = -1;
     int failed = create(t, dir);
     if (!failed)

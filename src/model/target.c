@@ -31,14 +31,6 @@ static size_t mlp_workspace(const struct cld_target *t)
     return t->transposed ? cld_round_up(t->config.intermediate, row_unit) : t->config.intermediate;
 }
 
-/* Columns [first, first + n) of a tensor that is planned. */
-static void plan_columns(struct cld_plan *plan, struct cld_tensor *t,
-                         const struct cld_tensor *whole, size_t first, size_t n, const char *name)
-{
-    cld_plan_part(plan, t, whole, first, whole->n_rows, n, "%s", name);
-    t->ld = whole->ld;
-}
-
 /* What projects to n_rows values: a matrix of n_cols columns or, n_cols being 1, a bias. Alone,
  * or from value `first` on of those that a joint one makes. */
 struct weight {
@@ -169,10 +161,11 @@ static void plan_keys(struct cld_target *t, struct cld_plan *plan)
             if (n_cached)
                 cld_plan_tensor(plan, &l->v, s, n, kv, p, "target layer %zu v", i);
             else
-                plan_columns(plan, &l->v, &t->v_raw, 0, kv, "target v"); /* where they are made */
+                cld_plan_columns(plan, &l->v, &t->v_raw, 0, kv,
+                                 "target v"); /* where they are made */
         } else {
-            plan_columns(plan, &l->k, &first->k, 0, kv, first->k.name);
-            plan_columns(plan, &l->v, &first->v, 0, kv, first->v.name);
+            cld_plan_columns(plan, &l->k, &first->k, 0, kv, first->k.name);
+            cld_plan_columns(plan, &l->v, &first->v, 0, kv, first->v.name);
         }
     }
 }
@@ -215,9 +208,9 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
         cld_plan_tensor(plan, &t->rstd, CLD_F32, 1, n, p, "target norm's scales");
     }
     cld_plan_tensor(plan, &t->qkv, s, n, q + 2 * kv, p, "target projections");
-    plan_columns(plan, &t->q_raw, &t->qkv, 0, q, "target q projection");
-    plan_columns(plan, &t->k_raw, &t->qkv, q, kv, "target k projection");
-    plan_columns(plan, &t->v_raw, &t->qkv, q + kv, kv, "target v projection");
+    cld_plan_columns(plan, &t->q_raw, &t->qkv, 0, q, "target q projection");
+    cld_plan_columns(plan, &t->k_raw, &t->qkv, q, kv, "target k projection");
+    cld_plan_columns(plan, &t->v_raw, &t->qkv, q + kv, kv, "target v projection");
     cld_plan_tensor(plan, &t->q_rot, s, n, q, p, "target q");
     if (n_texts(t) > 1) {
         cld_plan_tensor(plan, &t->k_new, s, n, kv, p, "target k of a pass");
@@ -229,8 +222,8 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
     size_t workspace = mlp_workspace(t), wide = c->intermediate;
     if (!t->fused) {
         cld_plan_tensor(plan, &t->gate_up, s, n, 2 * workspace, p, "target gate and up");
-        plan_columns(plan, &t->gate, &t->gate_up, 0, wide, "target gate");
-        plan_columns(plan, &t->up, &t->gate_up, workspace, wide, "target up");
+        cld_plan_columns(plan, &t->gate, &t->gate_up, 0, wide, "target gate");
+        cld_plan_columns(plan, &t->up, &t->gate_up, workspace, wide, "target up");
     }
     cld_plan_tensor(plan, &t->act, s, transposes_mlp(t) ? wide : n, transposes_mlp(t) ? n : wide, p,
                     "target mlp");

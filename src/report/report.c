@@ -341,12 +341,11 @@ enum cld_status cld_report_text(const struct cld_run_reader *runs, size_t n, cha
     *out = NULL;
     *n_bytes = 0;
     r.to = open_memstream(out, n_bytes);
-    enum cld_status s =
-        r.to ? write_page(&r, err) : cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
+    enum cld_status s = r.to ? write_page(&r, err) : cld_fail_memory(err, "a report");
     bool failed = r.to && ferror(r.to);
     failed |= r.to && fclose(r.to);
     if (!s && failed)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
+        s = cld_fail_memory(err, "a report");
     if (s) {
         free(*out);
         *out = NULL;

@@ -218,8 +218,7 @@ static enum cld_status chart_end(struct chart *c, struct cld_error *err)
     }
     for (size_t i = 0; i < c->n; i++)
         free_curve(&c->curves[i]);
-    return c->has_no_memory ? cld_fail(err, CLD_E_MEMORY, "", "no host memory for a chart")
-                            : CLD_OK;
+    return c->has_no_memory ? cld_fail_memory(err, "a chart") : CLD_OK;
 }
 
 /* One curve of a chart of one run; with several, it makes a chart of its own, with a curve a run.
@@ -413,7 +412,7 @@ static enum cld_status busy_share(const struct cld_run_reader *run, const char *
     out->step = calloc(step->n, sizeof *out->step);
     out->value = calloc(step->n, sizeof *out->value);
     if (!out->step || !out->value)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a chart");
+        return cld_fail_memory(err, "a chart");
     for (size_t i = 0; i < step->n; i++) {
         out->step[i] = step->step[i];
         out->value[i] = 1;

@@ -67,7 +67,7 @@ enum cld_status cld_run_reader_note(struct cld_run_reader *r, struct cld_error *
     if (s)
         return s;
     if (!(r->notes[r->n_notes] = strdup(text)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
+        return cld_fail_memory(err, "a report");
     r->n_notes++;
     return CLD_OK;
 }
@@ -90,7 +90,7 @@ enum cld_status cld_run_reader_event(struct cld_run_reader *r, enum cld_event_ki
     *e = (struct cld_event){.kind = kind, .first = step, .last = step, .n = 1};
     snprintf(e->time, sizeof e->time, "%s", time);
     if (!(e->text = strdup(text)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
+        return cld_fail_memory(err, "a report");
     r->n_events++;
     return CLD_OK;
 }
@@ -133,9 +133,8 @@ static enum cld_status take_key(struct cld_run_reader *r, const char *section, c
     *k = (struct cld_run_reader_key){strdup(section), trimmed(line, equals),
                                      trimmed(equals + 1, end),
                                      trimmed(origin, origin + strlen(origin))};
-    return k->section && k->name && k->value && k->origin
-               ? CLD_OK
-               : cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
+    return k->section && k->name && k->value && k->origin ? CLD_OK
+                                                          : cld_fail_memory(err, "a report");
 }
 
 /* cld_config_text's form, read without judging: the file may be another version's. */
@@ -212,7 +211,7 @@ static enum cld_status read_checkpoints(struct cld_run_reader *r, const char *pa
     if (r->n_checkpoints)
         qsort(r->checkpoints, r->n_checkpoints, sizeof *r->checkpoints, by_number);
     if (!(best = cld_format("%s/best", path)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
+        return cld_fail_memory(err, "a report");
     ssize_t n_bytes = readlink(best, to, sizeof to - 1);
     if (n_bytes > 0) {
         to[n_bytes] = 0;
@@ -308,8 +307,7 @@ enum cld_status cld_run_reader_read(const char *dir, struct cld_run_reader *r,
         ok = (path[i] = cld_format("%s/%s", dir, files[i])) && ok;
     /* Asked before the files are read: a run that ends in between is told as it ended. */
     r->alive = cld_status_file_alive(dir);
-    s = ok ? read_all(r, path, err)
-           : cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
+    s = ok ? read_all(r, path, err) : cld_fail_memory(err, "a report");
     for (size_t i = 0; i < N_FILES; i++)
         free(path[i]);
     return s;

@@ -28,7 +28,7 @@ static enum cld_status find_series(struct cld_run_reader *r, const char *key, si
     if (s)
         return s;
     if (!copy)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for metrics");
+        return cld_fail_memory(err, "metrics");
     *at = r->n_series++;
     r->series[*at] = (struct cld_series){.key = copy};
     return CLD_OK;

@@ -66,7 +66,7 @@ static enum cld_status decode_row(struct cld_worker *w, const struct cld_row *ro
     if (!compare)
         return CLD_OK;
     if (!(text = malloc(cld_mul(n, sizeof *text))))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a text of %zu tokens", n);
+        return cld_fail_memory(err, "a text of %zu tokens", n);
     memcpy(text, d->ids, n * sizeof *text);
     s = decode_other(w, &rules, CLD_DECODE_BY_TOKEN, text, n_prompt, n, row->id, &r->by_token, err);
     if (!s && w->cfg->eval.by_block)

@@ -13,6 +13,7 @@
 #include "model/identify_features.h"
 #include "model/target.h"
 #include "ops/tensor_io.h"
+#include "ops/verdicts.h"
 
 /* Tokens of one row that are compared with the target's own states, and how far off they may be:
  * other programs round otherwise, by some percent in bf16; another layer is off by more than its
@@ -176,7 +177,7 @@ static enum cld_status run_target(const struct import *m, const struct cld_row *
                                                .taps = taps,
                                                .n_taps = n_layers,
                                                .no_head = true};
-    if ((s = cld_queue_open(device, &queue, &r->q, err)) ||
+    if ((s = cld_queue_open_probed(device, &queue, &r->q, err)) ||
         (s = cld_target_describe(&r->target, &m->setup.target, &options, r->q, r->plan, err)) ||
         (s = cld_plan_check(r->plan, "import", device->global_bytes, device->max_alloc_bytes,
                             err)) ||

@@ -14,6 +14,7 @@
 #include "data/feed.h"
 #include "model/setup.h"
 #include "model/token_sampler.h"
+#include "ops/verdicts.h"
 #include "workers/worker.h"
 #include "workers/worker_set.h"
 
@@ -66,9 +67,9 @@ static enum cld_status open_target(struct generator *g, const struct cld_device_
                                          .n_cached = g->n_capacity,
                                          .n_texts = g->n_texts};
     if (!(g->plan = cld_plan_new()))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
+        return cld_fail_memory(err, "a plan");
     if ((s = cld_tuning_of(cfg, device, &tuning, err)) ||
-        (s = cld_queue_open(device, &queue, &g->q, err)) ||
+        (s = cld_queue_open_probed(device, &queue, &g->q, err)) ||
         (s = cld_tuning_check(g->q, cfg, device, NULL, err)) ||
         (s = cld_target_describe(&g->target, model, &options, g->q, g->plan, err)))
         return s;
@@ -91,7 +92,8 @@ static enum cld_status take_memory(struct generator *g, struct cld_error *err)
 {
     size_t n_bytes = cld_mul(g->n_capacity, sizeof *g->ids);
     if (!cld_size_ok(n_bytes))
-        return cld_fail(err, CLD_E_MEMORY, "", "texts of %zu tokens are too long", g->n_capacity);
+        return cld_fail(err, CLD_E_MEMORY, "lower data.max_length or generate.new_tokens",
+                        "texts of %zu tokens are too long", g->n_capacity);
     g->texts = calloc(g->n_texts, sizeof *g->texts);
     g->ids = malloc(cld_mul(g->n_tokens, sizeof *g->ids));
     g->rows = malloc(cld_mul(g->n_texts, sizeof *g->rows));
@@ -99,8 +101,7 @@ static enum cld_status take_memory(struct generator *g, struct cld_error *err)
     bool there = g->texts && g->ids && g->rows && g->runs;
     for (size_t i = 0; i < g->n_texts && there; i++)
         there = (g->texts[i].ids = malloc(n_bytes));
-    return there ? CLD_OK
-                 : cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu texts", g->n_texts);
+    return there ? CLD_OK : cld_fail_memory(err, "%zu texts", g->n_texts);
 }
 
 static void release(struct generator *g)
@@ -311,7 +312,7 @@ static enum cld_status note_settings(struct generator *g, const char *tokenizer_
         cld_format("%s %s %zu %.17g %.17g %lld %lld", tokenizer_hash, template_name,
                    cfg->generate.new_tokens, cfg->generate.temperature, cfg->generate.top_p,
                    (long long)cfg->run.seed, (long long)cfg->target.random_weights);
-    return g->settings ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "no host memory for settings");
+    return g->settings ? CLD_OK : cld_fail_memory(err, "settings");
 }
 
 enum cld_status cld_generate(const struct cld_config *cfg, const char *prompts, const char *out,
@@ -330,8 +331,8 @@ enum cld_status cld_generate(const struct cld_config *cfg, const char *prompts, 
     g.n_texts = cfg->generate.texts;
     g.n_capacity = cld_add(cfg->data.max_length, cfg->generate.new_tokens);
     g.n_tokens = cld_add(cfg->data.max_length, g.n_texts);
-    if ((s = path ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path")) ||
-        (s = cld_signals_install(err)) || (s = cld_feed_template(cfg, &template, err)) ||
+    if ((s = path ? CLD_OK : cld_fail_memory(err, "a path")) || (s = cld_signals_install(err)) ||
+        (s = cld_feed_template(cfg, &template, err)) ||
         (s = cld_tokenizer_load(path, &g.tokenizer, err)) ||
         (s = cld_sha256_file(path, hash, &n_bytes, err)) ||
         (s = note_settings(&g, hash, cld_chat_template_name(template), err)) ||

@@ -13,14 +13,14 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/size.h"
+#include "base/grow.h"
 #include "formats/tensorboard.h"
 
 struct cld_metrics {
     int fd;
     char *path;
     char *line; /* the line at work */
-    size_t n_bytes, cap;
+    size_t n_bytes, capacity;
     const char *wrong; /* what spoils it, or NULL */
     struct cld_tensorboard *mirror;
 };
@@ -92,7 +92,7 @@ enum cld_status cld_metrics_open(const char *path, int64_t resume_step, struct c
         m->path = cld_format("%s", path);
     }
     if (!m || !m->path) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory to open it", path);
+        s = cld_fail_memory(err, "opening %s", path);
         goto done;
     }
     if (cld_file_exists(path) && (s = drop_later(path, resume_step, err)))
@@ -122,15 +122,10 @@ void cld_metrics_mirror(struct cld_metrics *m, struct cld_tensorboard *to)
 static void add(struct cld_metrics *m, const char *text)
 {
     size_t n = strlen(text);
-    if (m->n_bytes + n + 1 > m->cap) {
-        size_t cap = cld_max(512, cld_mul(2, m->n_bytes + n + 1));
-        char *grown = realloc(m->line, cap);
-        if (!grown) {
-            m->wrong = "no memory";
-            return;
-        }
-        m->line = grown;
-        m->cap = cap;
+    struct cld_error err;
+    if (cld_grow(&m->line, &m->capacity, m->n_bytes + n + 1, 1, &err)) {
+        m->wrong = "no memory";
+        return;
     }
     memcpy(m->line + m->n_bytes, text, n + 1);
     m->n_bytes += n;

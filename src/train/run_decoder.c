@@ -19,8 +19,7 @@ enum cld_status cld_run_decoder_open(struct cld_run_decoder *r, const struct cld
         return s;
     cld_queue_seal(w->q);
     if (!(r->weights = malloc(cld_tensor_bytes(&w->drafter.weights))))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu weights",
-                        w->drafter.n_elems);
+        return cld_fail_memory(err, "%zu weights", w->drafter.n_elems);
     cld_info("%s: %.3f GiB held of a budget of %.3f GiB", who->name,
              (double)cld_queue_held_bytes(w->q) / 0x1p30, (double)w->budget_bytes / 0x1p30);
     return CLD_OK;

@@ -33,7 +33,7 @@ enum cld_status cld_run_dir_resolve(const char *dir, char **out, struct cld_erro
             *out = real;
         }
     }
-    return *out ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", dir);
+    return *out ? CLD_OK : cld_fail_memory(err, "a path of %s", dir);
 }
 
 bool cld_run_dir_has(const char *dir, const char *path)
@@ -58,7 +58,7 @@ static enum cld_status keep_old_run(const char *dir, struct cld_error *err)
     for (int i = 1;; i++) {
         char *aside = cld_format("%s.%d", dir, i);
         if (!aside)
-            return cld_fail(err, CLD_E_MEMORY, "", "no host memory");
+            return cld_fail_memory(err, "the path of %s", dir);
         if (cld_dir_exists(aside) || cld_file_exists(aside)) {
             free(aside);
             continue;
@@ -79,7 +79,7 @@ static enum cld_status write_text(const char *dir, const char *name, const char 
 {
     char *path = cld_format("%s/%s", dir, name);
     enum cld_status s = path ? cld_file_write(path, text, strlen(text), err)
-                             : cld_fail(err, CLD_E_MEMORY, "", "no host memory");
+                             : cld_fail_memory(err, "the path of %s", dir);
     free(path);
     return s;
 }
@@ -90,7 +90,7 @@ enum cld_status cld_run_dir_begin(const char *dir, const struct cld_config *cfg,
     enum cld_status s = CLD_OK;
     char *text = NULL, *log = cld_format("%s/log.txt", dir);
     if (!log)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory");
+        return cld_fail_memory(err, "the path of %s", dir);
     if ((!goes_on && (s = keep_old_run(dir, err))) || (s = cld_dir_make(dir, err)) ||
         (s = cld_config_text(cfg, &text, err)) ||
         (s = write_text(dir, "config.resolved.ini", text, err)))
@@ -130,8 +130,8 @@ enum cld_status cld_run_dir_write_devices(const char *dir, const struct cld_pipe
     for (size_t i = 0; i < n && ok; i++)
         ok = !json_array_append_new(list, describe(cld_pipeline_facts(p, i)));
     char *text = ok ? json_dumps(list, JSON_INDENT(2)) : NULL;
-    enum cld_status s = text ? write_text(dir, "devices.json", text, err)
-                             : cld_fail(err, CLD_E_MEMORY, "", "no host memory for devices.json");
+    enum cld_status s =
+        text ? write_text(dir, "devices.json", text, err) : cld_fail_memory(err, "devices.json");
     free(text);
     json_decref(list);
     return s;

@@ -141,7 +141,7 @@ static enum cld_status copy_text(char **to, const char *text, struct cld_error *
 {
     free(*to);
     *to = cld_format("%s", text);
-    return *to ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the run's state");
+    return *to ? CLD_OK : cld_fail_memory(err, "the run's state");
 }
 
 /* A resumed run must continue the same mathematics on the same target and tokens. Made-up rows need
@@ -172,7 +172,7 @@ static enum cld_status place_resumed(struct trainer *t, struct cld_error *err)
 {
     char *saved = cld_format("%s/step-%lld", t->checkpoints, (long long)t->state.step);
     if (!saved)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the run's state");
+        return cld_fail_memory(err, "the run's state");
     t->goes_on = cld_run_dir_has(t->checkpoints, t->resumed);
     if (cld_run_dir_has(saved, t->resumed))
         t->saved_step = t->state.step;
@@ -238,7 +238,8 @@ static enum cld_status plan(struct trainer *t, struct cld_error *err)
     t->set.decodes &= writes(t); /* one machine's result is enough */
     cld_worker_set_share(&t->set, t->machines.first, t->machines.n_drafters,
                          cld_machines_n_remote(&t->machines));
-    if ((s = cld_worker_set_plan(&t->set, t->cfg, &t->setup, NULL, err)))
+    if ((s = cld_worker_set_probe(&t->set, t->cfg, err)) ||
+        (s = cld_worker_set_plan(&t->set, t->cfg, &t->setup, NULL, err)))
         return s;
     if (t->link)
         cld_info("%zu drafters on %zu machines", t->machines.n_drafters, cld_link_n(t->link));
@@ -323,7 +324,7 @@ static enum cld_status open_status_file(struct trainer *t, struct cld_error *err
     }
     s = names && devices
             ? cld_status_file_open(t->dir, t->cfg->train.steps, n, names, devices, &t->status, err)
-            : cld_fail(err, CLD_E_MEMORY, "", "no host memory for the status");
+            : cld_fail_memory(err, "the status");
     free(names);
     free(devices);
     if (!s)
@@ -397,7 +398,7 @@ static enum cld_status begin_directory(struct trainer *t, struct cld_error *err)
                                 err)))
         return s;
     if (!(path = cld_format("%s/metrics.jsonl", t->dir)))
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
+        s = cld_fail_memory(err, "a run");
     else if (!(s = cld_metrics_open(path, t->goes_on ? t->state.step : -1, &t->metrics, err)) &&
              !(s = open_events(t, err)))
         s = open_status_file(t, err);
@@ -411,7 +412,7 @@ static enum cld_status begin(struct trainer *t, const char *resume, struct cld_e
     if ((s = cld_run_dir_resolve(t->cfg->run.dir, &t->dir, err)))
         return s;
     if (!(t->checkpoints = cld_format("%s/checkpoints", t->dir)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
+        return cld_fail_memory(err, "a run");
     if ((s = prepare(t, resume, err)) || (s = begin_directory(t, err)) ||
         (s = cld_data_checks_log(t->cfg, &t->setup, t->feed, err)) || (s = start_decoder(t, err)) ||
         (s = start_workers(t, err)) || (s = begin_weights(t, err)) || (s = note_facts(t, err)))
@@ -707,7 +708,7 @@ static enum cld_status stop_workers(struct trainer *t, struct cld_error *err)
     enum cld_status s = cld_pipeline_close(t->pipeline, t->ends, err);
     t->pipeline = NULL;
     if (!s && !t->ends)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a summary");
+        s = cld_fail_memory(err, "a summary");
     return s;
 }
 
@@ -726,7 +727,7 @@ enum cld_status cld_train(const struct cld_config *cfg, const char *resume, stru
     double begun = cld_clock_ms();
     struct trainer *t = calloc(1, sizeof *t);
     if (!t)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a run");
+        return cld_fail_memory(err, "a run");
     t->cfg = cfg;
     char balance[160] = "";
     struct cld_error closing = CLD_ERROR_INIT;
