@@ -10,8 +10,13 @@
  * their values lie in local memory, and rows of d_o have one place there when d_k is made. */
 #define BT 32
 #include "attention_tensor.clh"
-#include "attention_dkv.clh"
 
+#ifndef MAKES
+#define MAKES 3 /* 1: d_k, 2: d_v, 3: both; 1 or 2 for wide heads */
+#endif
+#define MAKES_K (MAKES & 1)
+#define MAKES_V (MAKES / 2)
+#define SPLIT_MIN 32 /* a list of so many tiles is cut */
 #define HALVES    (ROWS / BT) /* of a piece's rows */
 
 /* A step of the work: BT query rows of a piece, from row `begin` on. */
@@ -44,6 +49,85 @@ static inline struct piece piece_of(struct step s, uint kv_head, uint n_kv_heads
     at.n_heads = min((uint)HG, (uint)group - s.part * HG);
     at.index = (at.tile * n_kv_heads + kv_head) * n_parts + s.part;
     return at;
+}
+
+/* Transposed scores to weights: zero where the query row does not see the key. st: (log-sum-exp, delta)
+ * of this work-item's pairs of columns. */
+static inline void weigh(float s[BT / 8][4], float c, const float4 st[BT / 8])
+{
+#pragma unroll
+    for (uint j = 0; j < BT / 8; j++)
+#pragma unroll
+        for (uint e = 0; e < 4; e++)
+            s[j][e] = exp2_approx(fma(s[j][e], c, -(e % 2 ? st[j].z : st[j].x)));
+}
+
+static inline void mask_weights(float s[BT / 8][4], __global const int *spans, struct piece at,
+                                uint begin, int n_q, int key)
+{
+#pragma unroll
+    for (uint j = 0; j < BT / 8; j++)
+#pragma unroll
+        for (uint e = 0; e < 2; e++) {
+            uint i = begin + 8 * j + lane_of() % 4 * 2 + e;
+            int4 span = load_span(spans, is_row(at, i, n_q), row_of(at, i));
+            if (!sees(span, key))
+                s[j][e] = 0.0f;
+            if (!sees(span, key + 8))
+                s[j][e + 2] = 0.0f;
+        }
+}
+
+/* Sums of this work-item to and from partial sums [n_splits][2][W / 8][GROUP]. */
+static inline void leave_sums(float sums[W / 8][4], __global float4 *to)
+{
+#pragma unroll
+    for (uint i = 0; i < W / 8; i++)
+        to[i * GROUP + get_local_id(0)] =
+            (float4)(sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
+}
+
+static inline void add_sums(float sums[W / 8][4], __global const volatile float4 *from)
+{
+#pragma unroll
+    for (uint i = 0; i < W / 8; i++) {
+        float4 v = from[i * GROUP + get_local_id(0)];
+        sums[i][0] += v.x;
+        sums[i][1] += v.y;
+        sums[i][2] += v.z;
+        sums[i][3] += v.w;
+    }
+}
+
+#define PART (W / 8 * GROUP) /* float4 of a work-group's sums of one kind */
+
+/* Joins the sums of a tile's n_splits work-groups; true in the last one, which has them then.
+ * partial: the tile's. `last`: local memory that is free. */
+static inline bool join_sums(float k_sums[W / 8][4], float v_sums[W / 8][4], uint split,
+                             uint n_splits, __global float4 *partial, __global uint *counter,
+                             __local uint *last)
+{
+    if (MAKES_K)
+        leave_sums(k_sums, partial + 2 * split * PART);
+    if (MAKES_V)
+        leave_sums(v_sums, partial + (2 * split + 1) * PART);
+    global_fence();
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (get_local_id(0) == 0)
+        *last = atomic_inc(counter) + 1 == n_splits;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (!*last)
+        return false;
+    global_fence();
+    clear(k_sums);
+    clear(v_sums);
+    for (uint i = 0; i < n_splits; i++) {
+        if (MAKES_K)
+            add_sums(k_sums, partial + 2 * i * PART);
+        if (MAKES_V)
+            add_sums(v_sums, partial + (2 * i + 1) * PART);
+    }
+    return true;
 }
 
 /* The work-group's keys, its values if they lie in local memory, and two stages of rows of q and

@@ -48,12 +48,13 @@ static const struct passes wide = {.fwd = {"attention_fwd_tensor", "", group, 0,
                                    .dkv = {"attention_dkv_tensor", " -DMAKES=1", group, 0, 7, 1},
                                    .dv = {"attention_dkv_tensor", " -DMAKES=2", group, 0, 6, 1}};
 
-/* One work-group has a multiprocessor for itself, for all of its pieces (cl/attention_ring.clh),
- * and its kernel shares out the registers among the warpgroups that compute and one that copies.
- * Local memory is a ring of tiles, and in the backward passes a tile of each consumer's own. */
+/* Forward and dQ: one work-group has a multiprocessor for itself, for all of its pieces
+ * (cl/attention_ring.clh), and its kernel shares out the registers among the warpgroups that
+ * compute and one that copies. Local memory is a ring of tiles, and for dQ a tile of each
+ * consumer's own. */
 static const struct passes ring = {.fwd = {"attention_fwd_sm90a", "", 4 * group, 128, 24, 3},
                                    .dq = {"attention_dq_sm90a", "", 3 * group, 168, 28, 2},
-                                   .dkv = {"attention_dkv_sm90a", "", 3 * group, 168, 26, 2}};
+                                   .dkv = {"attention_dkv_tensor", "", group, 0, 0, 1}};
 
 static const struct passes *passes_of(const struct cld_attention_plan *p)
 {
