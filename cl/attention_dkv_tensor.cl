@@ -51,8 +51,8 @@ static inline struct piece piece_of(struct step s, uint kv_head, uint n_kv_heads
     return at;
 }
 
-/* Transposed scores to weights: zero where the query row does not see the key. st: (log-sum-exp, delta)
- * of this work-item's pairs of columns. */
+/* Transposed scores to weights: zero where the query row does not see the key. st: (log-sum-exp,
+ * delta) of this work-item's pairs of columns. */
 static inline void weigh(float s[BT / 8][4], float c, const float4 st[BT / 8])
 {
 #pragma unroll

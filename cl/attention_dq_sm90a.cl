@@ -1,6 +1,6 @@
-/* attention_dq_sm90a.cl - d_q on Hopper's tensor cores, and what the dK/dV pass wants to know of every
- * query row (attention_ring.clh). Arguments as in attention_dq_tensor.cl. Tiles of keys and of values
- * alternate in the ring; each consumer has another tile for its rows of o. */
+/* attention_dq_sm90a.cl - d_q on Hopper's tensor cores, and what the dK/dV pass wants to know of
+ * every query row (attention_ring.clh). Arguments as in attention_dq_tensor.cl. Tiles of keys and of
+ * values alternate in the ring; each consumer has another tile for its rows of o. */
 #define N_CONSUMERS 2
 #define N_SLOTS     12
 #define ITEM        (get_local_id(0) % GROUP)

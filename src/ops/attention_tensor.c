@@ -1,5 +1,5 @@
-/* attention_tensor.c - block-sparse attention on NVIDIA's tensor cores: cl/attention_*_tensor.cl.
- * Both families of instructions have the same kernels but for their products. */
+/* attention_tensor.c - block-sparse attention on NVIDIA's tensor cores: cl/attention_*_tensor.cl
+ * for both instruction sets, which differ in their GEMMs alone, and cl/attention_*_sm90a.cl. */
 #include "ops/attention_private.h"
 
 #include <stdio.h>
