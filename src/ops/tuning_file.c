@@ -52,7 +52,7 @@ static enum cld_status refuse(const struct reader *r, const char *where, const c
                               struct cld_error *err)
 {
     return cld_fail(err, CLD_E_INPUT,
-                    "make it again with 'cldraft bench --tune', or runtime.tuning"
+                    "tune again with 'cldraft bench --tune', or set runtime.tuning"
                     " = off",
                     "%s: %s%s%s", r->name, where, *where ? ": " : "", why);
 }
@@ -203,12 +203,11 @@ enum cld_status cld_tuning_parse(const char *text, size_t n_bytes, const char *n
     *is_of_device = false;
     *err = (struct cld_error)CLD_ERROR_INIT;
     rename_keys(root);
-    enum cld_status s =
-        json_is_object(root)
-            ? take_table(&r, root, is_of_device, err)
-            : cld_fail(err, CLD_E_INPUT, "make it again with 'cldraft bench --tune'",
-                       "%s:%d: not a JSON object: %s", name, root ? 1 : e.line,
-                       root ? "another value" : e.text);
+    enum cld_status s = json_is_object(root)
+                            ? take_table(&r, root, is_of_device, err)
+                            : cld_fail(err, CLD_E_INPUT, "tune again with 'cldraft bench --tune'",
+                                       "%s:%d: not a JSON object: %s", name, root ? 1 : e.line,
+                                       root ? "another value" : e.text);
     json_decref(root);
     return s;
 }
@@ -436,7 +435,8 @@ enum cld_status cld_tuning_writable(const char *path, bool automatic,
         goto done;
     s = cld_tuning_parse(text, n_bytes, path, d, CLD_TUNING_FILE, true, &read, &is_of_device, err);
     if (!s && !is_of_device)
-        s = cld_fail(err, CLD_E_INPUT, "", "it is for another device");
+        s = cld_fail(err, CLD_E_INPUT, "make a table for this device with 'cldraft bench --tune'",
+                     "it is for another device");
     if (s) {
         struct cld_error cause = *err;
         s = cld_fail(err, CLD_E_INPUT, "name another file by --out, or remove this one",
@@ -463,7 +463,7 @@ enum cld_status cld_tuning_save(const char *path, const struct cld_device_info *
         if ((s = cld_tuned_sources(cld_tunable_kernel(records[i].family), sources, err)))
             goto done;
         if (json_array_append_new(rows, row_of(&records[i], sources)))
-            s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a table of tuned kernels");
+            s = cld_fail_memory(err, "a table of tuned kernels");
     }
     if (s)
         goto done;
