@@ -51,7 +51,9 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "Seed of everything random: order of rows, anchors, initial weights."},
 
     {PATH(data, train), .word = "none", .default_text = "none",
-     .help = "Training rows, JSONL: messages, conversations, or input_ids with loss_mask."},
+     .help =
+         "Training rows, JSONL: messages, conversations, or input_ids with loss_mask. One file, "
+         "several with commas between, or patterns such as rows-*.jsonl."},
     {PATH(data, heldout), .word = "none", .default_text = "none", FREE, .needed = EVAL,
      .help = "Held-out rows in the same format, for evaluation. Keep them out of data.train."},
     {ENUM(data, template), .default_text = "none",
@@ -66,6 +68,9 @@ const struct cld_config_key cld_config_keys[] = {
              "documents are short."},
     {ENUM(data, bad_row), .default_text = "skip", .names = NAMES{"skip", "fail", NULL},
      .help = "What to do at a row that cannot be read: count and report it, or stop."},
+    {TEXTS(data, ignore_keys), .word = "none", .default_text = "none", .min_n = 1, .max_n = 64,
+     .help = "Keys of rows and messages that would be refused and that mean nothing in these data: "
+             "they are passed over."},
     {SIZES(data, synthetic), .word = "none", .default_text = "none", .min = 2, .max = MANY,
      .min_n = 2, .max_n = 2,
      .help = "ROWS,LENGTH: random rows of token ids in place of data.train, to try shapes and "
@@ -134,7 +139,7 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "Base of the rotary position embedding."},
     {SIZE(drafter, block_size), .default_text = "16", .min = 2, .max = 64, .unit = "tokens",
      .help = "A block is one known token and block_size - 1 drafted ones."},
-    {TEXT(drafter, mask_token), .needed = TRAIN | MODEL,
+    {TEXT(drafter, mask_token), .needed = PLAN | TRAIN | EVAL | MODEL,
      .help = "Token that stands for a position to be drafted: its id, or its text. One that the "
              "target's vocabulary has and its data never use; not the padding."},
     {ENUM(drafter, layout), .default_text = "dflash",
@@ -311,7 +316,8 @@ const struct cld_config_key cld_config_keys[] = {
     {TEXTS(eval, buckets), .word = "heldout", .default_text = "heldout", .min_n = 1, .max_n = 32,
      FREE,
      .help = "NAME=FILE, ...: held-out files that 'cldraft eval' reports one by one under their "
-             "names. heldout: data.heldout alone, under the name of its file."},
+             "names; a file without a name belongs to the bucket before it. heldout: data.heldout "
+             "alone, under the name of its file."},
     {SIZE(eval, decode_rows), .default_text = "32", .min = 0, .max = MANY, .unit = "rows", FREE,
      .help = "Rows of each bucket, from the first, whose last answer is decoded from its prompt, "
              "with the drafter and without; 0: none."},
@@ -339,6 +345,11 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "Temperature at which the target chooses tokens; 0: always the likeliest."},
     {REAL(generate, top_p), .default_text = "1", .min = 0, .max = 1, .above_min = true, FREE,
      .help = "It chooses among the likeliest tokens that together have this probability."},
+    {ENUM(generate, thinking), .default_text = "auto", .names = NAMES{"auto", "on", "off", NULL},
+     FREE,
+     .help = "Does a prompt ask for thinking? auto: as the template by itself, which for qwen3 is "
+             "on. off: with an empty think block where the answer begins. A prompt's "
+             "enable_thinking comes first."},
 
     {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = CLD_N_BENCH_WHAT,
      .names = NAMES{"gemm", "attention", "loss", "elementwise", "target", "step", "pipeline",

@@ -12,8 +12,9 @@
 
 struct cld_feed;
 
-/* Opens the target's tokenizer: where the mask token is text it must be there; rows of ready ids do
- * without, and a chat row that needs it is refused when it is read. CLD_E_INPUT, CLD_E_USAGE. */
+/* Opens the target's tokenizer: if the mask token is text it must be there; rows of ready ids do
+ * without, and a chat row that needs it is refused when it is read. CLD_E_INPUT, also for a
+ * data.template that contradicts the target's; CLD_E_USAGE. */
 enum cld_status cld_feed_open(const struct cld_config *cfg, struct cld_feed **out,
                               struct cld_error *err);
 void cld_feed_close(struct cld_feed *f); /* NULL-safe */
@@ -21,8 +22,9 @@ void cld_feed_close(struct cld_feed *f); /* NULL-safe */
 /* drafter.mask_token as an id; CLD_E_USAGE if the tokenizer does not know its text. */
 enum cld_status cld_feed_mask_token(const struct cld_feed *f, int64_t *id, struct cld_error *err);
 
-/* data.template, or the one that the target's directory declares. CLD_E_USAGE where neither is
- * known. */
+/* data.template, or the one that the target's directory declares. CLD_E_USAGE if neither is known.
+ * CLD_E_INPUT (a warning, with checks.template = no) if the target declares another one: every
+ * command that reads or writes chats asks here. */
 enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_template *out,
                                   struct cld_error *err);
 
@@ -31,8 +33,9 @@ const char *cld_feed_tokenizer_hash(const struct cld_feed *f);
 
 /* Reads the rows of the training set and of data.heldout (if there is one), or, without `train`, of
  * all buckets; the dataset says on stderr how many were taken and why others were not. Ids must be
- * below `vocab`. CLD_E_INPUT if a set that is asked for has no usable row; CLD_E_USAGE if a bucket
- * has no name or file, or the name of another. */
+ * below `vocab`. CLD_E_INPUT if a set that is asked for has no usable row, or if training and
+ * held-out rows are of one file; CLD_E_USAGE if a bucket has no name or file, or the name of
+ * another. */
 enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, struct cld_error *err);
 
 /* Borrowed; NULL where no text is read, and before _load with `train`. */
