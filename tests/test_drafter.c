@@ -216,7 +216,7 @@ static void recompute_and_repeats_give_the_same_bits(void **state)
         struct rig *cached = open_rig_of(options, intermediate);
         options.recompute = true;
         struct rig *again = open_rig_of(options, intermediate);
-        assert_int_equal(again->d.remakes, i / 2);
+        assert_int_equal(again->d.recomputes_qk, i / 2);
         float *a = gradients(cached, &loss[0]), *b = gradients(cached, &loss[1]);
         float *c = gradients(again, &loss[2]);
         size_t n_bytes = cached->d.n_elems * sizeof *a;

@@ -9,6 +9,7 @@
 #include "check/self_test.h"
 #include "opencl/cache.h"
 #include "ops/tuning.h"
+#include "ops/verdicts.h"
 #include "workers/worker_set.h"
 
 struct run {
@@ -43,7 +44,7 @@ static enum cld_status tune_subject(struct run *t, const struct cld_tune_subject
 {
     struct cld_tune_result result;
     const struct cld_tune_limits limits = {.repeats = t->shapes.bench.cfg->bench.repeats,
-                                           .least_ms = t->shapes.bench.cfg->bench.least_ms,
+                                           .min_ms = t->shapes.bench.cfg->bench.min_ms,
                                            .deadline_ms = deadline_ms};
     enum cld_status s =
         cld_tune_class(t->q, subject, &limits, t->o->verbose ? stderr : NULL, &result, err);
@@ -108,9 +109,9 @@ static enum cld_status tune_all(struct run *t, struct cld_error *err)
                      cld_tunable_kernel((enum cld_tuned)f)->name, t->shapes.bench.device->name);
     if (!n_left)
         return cld_fail(err, CLD_E_USAGE, "leave --only out, or name others",
-                        "none of the families asked for has a kernel here to tune");
+                        "this device runs none of the kernels asked for");
     fprintf(t->o->to,
-            "| family | class | shapes | default ms | best ms | gain | noise | parameters | "
+            "| kernel | class | shapes | default ms | best ms | gain | noise | parameters | "
             "candidates (filtered, wrong, not faster) |\n|---|---|---|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < CLD_N_TUNED * cld_tuned_classes && !s; i++) {
         enum cld_tuned family = (enum cld_tuned)(i / cld_tuned_classes);
@@ -199,7 +200,7 @@ enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune
     cld_info("device %zu: %s (%s, driver %s)", device.index, device.name, device.platform,
              device.driver);
     if ((s = table_path(&t, &path, err)) || (s = cld_tune_shapes_read(&t.shapes, err)) ||
-        (s = cld_queue_open(&device, &queue, &t.q, err)))
+        (s = cld_queue_open_probed(&device, &queue, &t.q, err)))
         goto done;
     s = tune_all(&t, err);
     s = keep_records(&t, path, s, err);

@@ -24,6 +24,10 @@
 #define CLD_MAX_DRAFT_LAYERS 64
 #define CLD_MAX_TAPS         64
 
+/* Parameters, shards and buckets begin at multiples of this many elements: kernels may load whole
+ * vectors. */
+enum { CLD_PARAM_GRAIN = 64 };
+
 struct cld_drafter_config {
     size_t n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab, n_taps;
     size_t block_size;
@@ -84,7 +88,7 @@ struct cld_packed {
     struct cld_tensor weight, grad;
 };
 
-/* Tensors of one layer. Norm statistics are kept; see drafter.c for which may be recomputed. */
+/* Tensors of one layer. Norm statistics are kept; drafter_memory.c lists which are recomputed. */
 struct cld_drafter_layer {
     struct cld_tensor x_in, rstd1, y1, q_raw, q, rstd_q, k_raw, k, rstd_k, v, o, lse;
     struct cld_tensor x_mid, rstd2, y2, gate_up, gate, up, act; /* gate_up [R, 2 I]: both */
@@ -93,6 +97,13 @@ struct cld_drafter_layer {
     struct cld_param *ln1, *wq, *wk, *wv, *wo, *qn, *kn, *ln2, *wg, *wu, *wd;
     size_t fwd_first, fwd_n, back_first, back_n; /* their operations in the lists */
     size_t fwd_mlp, back_attention;              /* from these on: of the other half of the layer */
+};
+
+/* The table of where each tensor lies (drafter_memory.h). */
+struct cld_drafter_row;
+struct cld_drafter_memory {
+    struct cld_drafter_row *rows;
+    size_t n;
 };
 
 struct cld_drafter {
@@ -113,13 +124,15 @@ struct cld_drafter {
     struct cld_tensor shard_sum,
         shard_in; /* with shards: [1, shard_n] F32, see gradient_exchange.h */
     struct cld_param *fc, *hidden_norm, *norm;
+    struct cld_drafter_memory memory;
 
     struct cld_tensor features, fc_out, rstd_ctx, ctx; /* [C, K*H], [C, H], [1, C], [C, H] */
     struct cld_tensor positions, draft_ids, rope, visited;
     struct cld_drafter_layer *layers;
     /* With recompute: a layer's tensors but for its input, and at other times those of the loss. */
     struct cld_tensor workspace;
-    bool remakes; /* norm1, q and k lie where gate and up do, and are made again behind the MLP */
+    /* norm1, q and k overlay gate and up; the backward pass recomputes them after the MLP's. */
+    bool recomputes_qk;
     struct cld_tensor x_out, rstd_out, z; /* of the last layer, and its norm */
     /* gradients of activations, shared by layers; stored like activations but for d_ctx, F32 */
     struct cld_tensor dz, dx, d_o, d_ctx, d_fc;
@@ -185,7 +198,7 @@ static inline struct cld_tensor cld_param_part(const struct cld_tensor *arena,
     return t;
 }
 /* Elements [*first, *first + n) of the arenas are shard i of n_shards; returns n. Shards are whole
- * runs of 64 elements; the last ones may be short or empty. */
+ * runs of CLD_PARAM_GRAIN elements; the last ones may be short or empty. */
 size_t cld_drafter_shard(const struct cld_drafter *d, size_t i, size_t n_shards, size_t *first);
 /* A backward pass completes gradients in this order: matrices of the last layer's MLP, of its
  * attention, ..., of layer 0's attention, fc, all vectors; a forward pass needs weights in the

@@ -137,6 +137,13 @@ void cld_plan_part(struct cld_plan *p, struct cld_tensor *t, const struct cld_te
     e->whole = whole;
 }
 
+void cld_plan_columns(struct cld_plan *p, struct cld_tensor *t, const struct cld_tensor *whole,
+                      size_t first, size_t n, const char *name)
+{
+    cld_plan_part(p, t, whole, first, whole->n_rows, n, "%s", name);
+    t->ld = whole->ld;
+}
+
 size_t cld_plan_bytes(const struct cld_plan *p)
 {
     size_t sum = 0;

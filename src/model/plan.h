@@ -58,6 +58,10 @@ void cld_plan_part(struct cld_plan *p, struct cld_tensor *t, const struct cld_te
                    size_t offset, size_t n_rows, size_t n_cols, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
 
+/* Declares that `t` is columns [first, first + n) of `whole`. */
+void cld_plan_columns(struct cld_plan *p, struct cld_tensor *t, const struct cld_tensor *whole,
+                      size_t first, size_t n, const char *name);
+
 /* Bytes of the device's memory, and of pinned host memory beside it. */
 size_t cld_plan_bytes(const struct cld_plan *p);
 size_t cld_plan_pinned_bytes(const struct cld_plan *p);

@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "formats/safetensors.h"
+#include "model/target_tensors.h"
 #include "ops/ops.h"
 #include "ops/tensor_io.h"
 
@@ -29,14 +30,6 @@ static const size_t row_unit = 8;
 static size_t mlp_workspace(const struct cld_target *t)
 {
     return t->transposed ? cld_round_up(t->config.intermediate, row_unit) : t->config.intermediate;
-}
-
-/* Columns [first, first + n) of a tensor that is planned. */
-static void plan_columns(struct cld_plan *plan, struct cld_tensor *t,
-                         const struct cld_tensor *whole, size_t first, size_t n, const char *name)
-{
-    cld_plan_part(plan, t, whole, first, whole->n_rows, n, "%s", name);
-    t->ld = whole->ld;
 }
 
 /* What projects to n_rows values: a matrix of n_cols columns or, n_cols being 1, a bias. Alone,
@@ -169,10 +162,11 @@ static void plan_keys(struct cld_target *t, struct cld_plan *plan)
             if (n_cached)
                 cld_plan_tensor(plan, &l->v, s, n, kv, p, "target layer %zu v", i);
             else
-                plan_columns(plan, &l->v, &t->v_raw, 0, kv, "target v"); /* where they are made */
+                cld_plan_columns(plan, &l->v, &t->v_raw, 0, kv,
+                                 "target v"); /* where they are made */
         } else {
-            plan_columns(plan, &l->k, &first->k, 0, kv, first->k.name);
-            plan_columns(plan, &l->v, &first->v, 0, kv, first->v.name);
+            cld_plan_columns(plan, &l->k, &first->k, 0, kv, first->k.name);
+            cld_plan_columns(plan, &l->v, &first->v, 0, kv, first->v.name);
         }
     }
 }
@@ -215,9 +209,9 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
         cld_plan_tensor(plan, &t->rstd, CLD_F32, 1, n, p, "target norm's scales");
     }
     cld_plan_tensor(plan, &t->qkv, s, n, q + 2 * kv, p, "target projections");
-    plan_columns(plan, &t->q_raw, &t->qkv, 0, q, "target q projection");
-    plan_columns(plan, &t->k_raw, &t->qkv, q, kv, "target k projection");
-    plan_columns(plan, &t->v_raw, &t->qkv, q + kv, kv, "target v projection");
+    cld_plan_columns(plan, &t->q_raw, &t->qkv, 0, q, "target q projection");
+    cld_plan_columns(plan, &t->k_raw, &t->qkv, q, kv, "target k projection");
+    cld_plan_columns(plan, &t->v_raw, &t->qkv, q + kv, kv, "target v projection");
     cld_plan_tensor(plan, &t->q_rot, s, n, q, p, "target q");
     if (n_texts(t) > 1) {
         cld_plan_tensor(plan, &t->k_new, s, n, kv, p, "target k of a pass");
@@ -229,8 +223,8 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
     size_t workspace = mlp_workspace(t), wide = c->intermediate;
     if (!t->fused) {
         cld_plan_tensor(plan, &t->gate_up, s, n, 2 * workspace, p, "target gate and up");
-        plan_columns(plan, &t->gate, &t->gate_up, 0, wide, "target gate");
-        plan_columns(plan, &t->up, &t->gate_up, workspace, wide, "target up");
+        cld_plan_columns(plan, &t->gate, &t->gate_up, 0, wide, "target gate");
+        cld_plan_columns(plan, &t->up, &t->gate_up, workspace, wide, "target up");
     }
     cld_plan_tensor(plan, &t->act, s, transposes_mlp(t) ? wide : n, transposes_mlp(t) ? n : wide, p,
                     "target mlp");
@@ -558,31 +552,6 @@ static enum cld_status load_weight(struct cld_target *t, struct cld_tensor *w, v
     return s ? s : settle(t, w, &p, err);
 }
 
-/* A bias or norm in the file that the configuration does not announce would be ignored in
- * silence. */
-static enum cld_status refuse_extra(struct cld_target *t, const struct cld_safetensors *st,
-                                    const char *dir, struct cld_error *err)
-{
-    for (size_t i = 0; i < cld_safetensors_n(st); i++) {
-        const char *name = cld_safetensors_at(st, i)->name;
-        size_t layer = 0;
-        int at = 0;
-        if (sscanf(name, "model.layers.%zu.%n", &layer, &at) != 1 || !at || layer >= t->n_layers ||
-            strstr(name, "rotary_emb.inv_freq"))
-            continue;
-        bool known = false;
-        struct cld_tensor *first = &t->layers[layer].ln1;
-        for (size_t k = 0; k < sizeof *t->layers / sizeof *first && !known; k++)
-            known = first[k].name && !strcmp(first[k].name, name);
-        if (!known)
-            return cld_fail(err, CLD_E_INPUT,
-                            "config.json and the weights disagree, or the model is not supported",
-                            "%s: tensor '%s' has no place in a %s model", dir, name,
-                            t->config.model_type);
-    }
-    return CLD_OK;
-}
-
 enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *err)
 {
     size_t n_bytes = cld_tensor_bytes(&t->rope);
@@ -618,7 +587,7 @@ enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cl
 {
     struct cld_safetensors *st = NULL;
     enum cld_status s = cld_safetensors_open(dir, &st, err);
-    if (!s && !(s = refuse_extra(t, st, dir, err)))
+    if (!s && !(s = cld_target_tensors_check(st, &t->config, dir, err)))
         s = each_weight(t, load_weight, st, err);
     cld_safetensors_close(st);
     return s ? s : prepare(t, err);
