@@ -64,6 +64,8 @@ enum cld_status cld_feed_open(const struct cld_config *cfg, struct cld_feed **ou
         *err = f->no_template;
         goto done;
     }
+    if (!s)
+        f->no_template = (struct cld_error)CLD_ERROR_INIT;
     s = CLD_OK; /* rows of ready ids do without a template */
     *out = f;
     f = NULL;
@@ -120,17 +122,20 @@ static enum cld_status check_template(const struct cld_config *cfg, enum cld_cha
     enum cld_status s = cld_chat_declared(cfg->target.dir, hash, &is_known, &declared, err);
     if (s || !is_known || declared == used)
         return s;
-    s = cld_fail(err, CLD_E_INPUT, "set data.template to the target's",
+    struct cld_error why;
+    s = cld_fail(&why, CLD_E_INPUT, "set data.template to the target's",
                  "data.template is %s, %s declares %s (SHA-256 %s)", cld_chat_template_name(used),
                  cfg->target.dir, cld_chat_template_name(declared), hash);
-    if (cfg->checks.template)
+    if (cfg->checks.template) {
+        *err = why;
         return s;
-    cld_warn("%s; checks.template = no lets it pass", err->what);
+    }
+    cld_warn("%s; checks.template = no lets it pass", why.what);
     return CLD_OK;
 }
 
-enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_template *out,
-                                  struct cld_error *err)
+enum cld_status cld_feed_chosen_template(const struct cld_config *cfg, enum cld_chat_template *out,
+                                         struct cld_error *err)
 {
     switch (cfg->data.template) {
     case CLD_TEMPLATE_NONE:
@@ -145,7 +150,14 @@ enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_te
         *out = CLD_CHAT_LLAMA3;
         break;
     }
-    return check_template(cfg, *out, err);
+    return CLD_OK;
+}
+
+enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_template *out,
+                                  struct cld_error *err)
+{
+    enum cld_status s = cld_feed_chosen_template(cfg, out, err);
+    return s ? s : check_template(cfg, *out, err);
 }
 
 static enum cld_status load_set(struct cld_feed *f, const struct cld_row_paths *paths, size_t vocab,

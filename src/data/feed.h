@@ -23,7 +23,10 @@ void cld_feed_close(struct cld_feed *f); /* NULL-safe */
 enum cld_status cld_feed_mask_token(const struct cld_feed *f, int64_t *id, struct cld_error *err);
 
 /* data.template, or the one that the target's directory declares. CLD_E_USAGE if neither is known.
- * CLD_E_INPUT (a warning, with checks.template = no) if the target declares another one: every
+ */
+enum cld_status cld_feed_chosen_template(const struct cld_config *cfg, enum cld_chat_template *out,
+                                         struct cld_error *err);
+/* The same, compared with the target's own. CLD_E_INPUT (a warning, with checks.template = no) if the target declares another one: every
  * command that reads or writes chats asks here. */
 enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_template *out,
                                   struct cld_error *err);
