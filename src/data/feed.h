@@ -26,8 +26,8 @@ enum cld_status cld_feed_mask_token(const struct cld_feed *f, int64_t *id, struc
  */
 enum cld_status cld_feed_chosen_template(const struct cld_config *cfg, enum cld_chat_template *out,
                                          struct cld_error *err);
-/* The same, compared with the target's own. CLD_E_INPUT (a warning, with checks.template = no) if the target declares another one: every
- * command that reads or writes chats asks here. */
+/* The same, compared with the target's own. CLD_E_INPUT (a warning, with checks.template = no) if
+ * the target declares another one: every command that reads or writes chats asks here. */
 enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_template *out,
                                   struct cld_error *err);
 
