@@ -358,6 +358,26 @@ size_t cld_feed_n_train(const struct cld_feed *f)
     return f->train ? cld_dataset_n_rows(f->train) : 0;
 }
 
+static void check_positions(const struct cld_dataset *d, const char *name, size_t max_positions)
+{
+    size_t n = 0, n_rows = cld_dataset_n_rows(d);
+    for (size_t i = 0; i < n_rows; i++)
+        n += cld_dataset_row(d, i).n > max_positions;
+    if (n)
+        cld_warn("%s: %zu of %zu rows are longer than max_position_embeddings, %zu, of the "
+                 "target's config.json; the longest has %zu tokens. Lower data.max_length if the "
+                 "target was trained on no more",
+                 name, n, n_rows, max_positions, cld_dataset_longest(d));
+}
+
+void cld_feed_check_positions(const struct cld_feed *f, size_t max_positions)
+{
+    if (f->train)
+        check_positions(f->train, "training rows", max_positions);
+    for (size_t i = 0; i < f->n_buckets; i++)
+        check_positions(f->buckets[i].rows, f->buckets[i].name, max_positions);
+}
+
 size_t cld_feed_n_heldout(const struct cld_feed *f)
 {
     return f->n_buckets ? cld_dataset_n_rows(f->buckets[f->used].rows) : 0;

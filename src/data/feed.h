@@ -49,6 +49,10 @@ enum cld_chat_template cld_feed_used_template(const struct cld_feed *f);
 
 size_t cld_feed_n_train(const struct cld_feed *f);
 
+/* Warns of rows, training and held-out, that are longer than the target's max_position_embeddings:
+ * its features there are of little worth. After _load. */
+void cld_feed_check_positions(const struct cld_feed *f, size_t max_positions);
+
 /* Held-out sets by name: eval.buckets, or else data.heldout alone. The first is the one in use. */
 size_t cld_feed_n_buckets(const struct cld_feed *f);
 const char *cld_feed_bucket_name(const struct cld_feed *f, size_t i);

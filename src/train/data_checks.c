@@ -136,6 +136,7 @@ enum cld_status cld_data_checks_run(const struct cld_config *cfg, const struct c
     const struct cld_tokenizer *t = cld_feed_tokenizer(feed);
     const struct cld_dataset *d = cld_feed_train(feed);
     struct cld_special_tokens all;
+    cld_feed_check_positions(feed, setup->target.max_positions);
     if ((s = cld_data_checks_target(cfg, &setup->target, t, err)) ||
         cfg->data.synthetic.n) /* random tokens mean nothing */
         return s;
