@@ -388,7 +388,7 @@ enum cld_status cld_dataset_load(const char *const *paths, size_t n_paths,
                         options->max_length);
     l.d = calloc(1, sizeof *l.d);
     if (!l.d)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a dataset");
+        return cld_fail_memory(err, "a dataset");
     l.reading.unread = &l.unread;
     l.reading.ignored = options->ignored_keys;
     l.reading.n_ignored = options->n_ignored_keys;
@@ -450,7 +450,7 @@ enum cld_status cld_dataset_synthetic(size_t n_rows, size_t length, size_t n_voc
                         n_rows, length);
     struct cld_dataset *d = calloc(1, sizeof *d);
     if (!d)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a dataset");
+        return cld_fail_memory(err, "a dataset");
     if ((s = check_capacity(n_rows, length, err)))
         goto done;
     size_t n_prompt = cld_min(length / 4, 16);

@@ -107,7 +107,8 @@ enum cld_status cld_row_file_next(struct cld_row_file *f, char **text, size_t *n
     *n = 0;
     if (got < 0)
         return ferror(f->in)
-                   ? cld_fail(err, CLD_E_INPUT, "", "%s: read failed: %s", f->path, strerror(errno))
+                   ? cld_fail(err, CLD_E_INPUT, "check that the file is whole and the disk works",
+                              "%s: read failed: %s", f->path, strerror(errno))
                    : CLD_OK;
     *number = ++f->n_lines;
     *text = f->text;

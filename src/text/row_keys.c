@@ -17,7 +17,8 @@ const char *cld_row_fault_name(enum cld_row_fault fault)
 
 /* ---- the table ---- */
 
-enum fate { READ, HARMLESS, UNREAD, REFUSED };
+/* INSIDE: read, and what is in it is looked at key by key. */
+enum fate { READ, INSIDE, HARMLESS, UNREAD, REFUSED };
 
 /* Values with which a refused key means nothing. null always does. */
 enum {
@@ -48,8 +49,8 @@ static const struct row_key {
     const char *why;
 } keys[] = {
     /* The chat, or its tokens. */
-    {"messages", ALL, READ, 0, ""},
-    {"conversations", ALL, READ, 0, ""},
+    {"messages", ALL, INSIDE, 0, ""},
+    {"conversations", ALL, INSIDE, 0, ""},
     {"input_ids", IDS, READ, 0, ""},
     {"cldraft", ROWS, READ, 0, ""},
     {"system", CHATS, READ, 0, ""},
@@ -361,7 +362,8 @@ enum cld_status cld_row_refuse(struct cld_row_reading *r, enum cld_row_fault fau
     va_end(ap);
     r->fault = fault;
     snprintf(r->key, sizeof r->key, "%s", key ? key : "");
-    return cld_fail(err, CLD_E_INPUT, "", "%s", what);
+    return cld_fail(err, CLD_E_INPUT, "correct the row; docs/data.md describes the formats", "%s",
+                    what);
 }
 
 static bool is_ignored(const struct cld_row_reading *r, const char *name)
@@ -378,7 +380,7 @@ static enum cld_status check_key(const char *name, const json_t *v, unsigned pla
 {
     const struct row_key *k = find(name, place);
     enum fate fate = k ? k->fate : place == MESSAGE ? REFUSED : UNREAD;
-    if (fate == HARMLESS || json_is_null(v))
+    if (fate == HARMLESS || fate == INSIDE || json_is_null(v))
         return CLD_OK;
     if (fate != READ && is_ignored(r, name))
         fate = UNREAD;
