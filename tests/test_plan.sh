@@ -41,7 +41,7 @@ expect 'one byte less does not' 5 'its 2 workers need .* together' \
 expect 'nor does it train' 5 'its 2 workers need .* together' train "${two[@]}" \
     --set "run.dir=$scratch/two" --set "memory.limit_gib=$(gib_of $((sum - 1)))"
 # The first drafter holds the snapshot for checkpoints, which is host memory: a CPU's own.
-expect 'a snapshot for checkpoints is in the plan' 0 '^ *snapshot for checkpoints' plan "${two[@]}"
+expect 'a snapshot for checkpoints is in the plan' 0 'snapshot for checkpoints$' plan "${two[@]}"
 mapfile -t own < <(sed -nE 's/^  all +([0-9]+)  bytes.*/\1/p' "$scratch/stdout")
 check 'of the first drafter alone' test "$(grep -c 'snapshot for checkpoints' "$scratch/stdout")" = 1
 expect 'each may have a limit of its own' 0 '^fits$' \
