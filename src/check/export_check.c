@@ -23,8 +23,8 @@ static enum cld_status check_taps(const struct cld_export *x, struct cld_error *
          * state, some nothing. */
         if ((size_t)f->taps[i] + 1 >= n)
             return cld_fail(err, CLD_E_USAGE, "train with taps below the last layer",
-                            "tap %d is the last of %zu layers; programs serve its state after the "
-                            "final norm, or not at all",
+                            "tap %d is the last of %zu layers, of which programs serve the state "
+                            "after the final norm, or none",
                             f->taps[i], n);
     }
     return CLD_OK;
@@ -61,8 +61,8 @@ enum cld_status cld_export_check(const struct cld_export *x, struct cld_error *e
     }
     if ((s = check_taps(x, err)) || (s = check_tokens(x, err)))
         return s;
-    /* A program without this key takes row k for the token at k: almost no draft token is
-     * accepted, and there is no error. */
+    /* Whoever does not know of it takes row k for the token at k: of its drafts about none are
+     * taken, and nothing complains. */
     if (c->anchor_first && (x->format != CLD_EXPORT_SPECULATORS || x->runtime != CLD_EXPORT_VLLM))
         return cld_fail(
             err, CLD_E_USAGE,

@@ -201,7 +201,7 @@ static enum cld_status check_features(const struct cld_config *cfg, struct cld_e
         return REFUSE(cfg, "features.limit_gib", "only hybrid writes features: take it out",
                       "features.limit_gib is %g, features.mode is not hybrid",
                       cfg->features.limit_gib);
-    /* A hybrid run has target workers even if none are named, and the list has no number for them.
+    /* Such a run has target workers even where none are named, and the list has no number for them.
      */
     if (cfg->features.mode == CLD_FEATURES_HYBRID && cfg->memory.limit_gib.n > 1 &&
         !cfg->devices.targets.n)
