@@ -29,7 +29,7 @@ struct cld_tensor_sums {
 enum cld_status cld_tensor_sums_new(struct cld_tensor_sums **out, struct cld_error *err)
 {
     if (!(*out = calloc(1, sizeof **out)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for checksums");
+        return cld_fail_memory(err, "checksums");
     pthread_mutex_init(&(*out)->lock, NULL);
     return CLD_OK;
 }
@@ -63,7 +63,7 @@ static enum cld_status begin(struct cld_tensor_sums *s, const void *reader,
     struct entry *e = status ? NULL : calloc(1, sizeof *e);
     if (!e || !(e->name = strdup(t->name))) {
         free(e);
-        return status ? status : cld_fail(err, CLD_E_MEMORY, "", "no host memory for checksums");
+        return status ? status : cld_fail_memory(err, "checksums");
     }
     e->reader = reader;
     e->n_bytes = t->n_bytes;
