@@ -82,7 +82,7 @@ static bool is_one_token(const int32_t *ids, size_t end)
     return true;
 }
 
-/* Two tokens with the same bits in a state behind a layer. */
+/* Two tokens with the same bits in a state after a layer. */
 static enum cld_status check_repeats(const struct cld_states *s, size_t state, const int32_t *ids,
                                      struct token_sum *sums, struct cld_error *err)
 {
@@ -293,7 +293,7 @@ static enum cld_status check_layers(const struct cld_state_check *c, const struc
         if (!(nearest < most_off))
             return cld_fail(
                 err, CLD_E_INPUT,
-                "the files are of another model or template, or behind the final norm",
+                "the files are of another model or template, or after the final norm",
                 "%s: state %zu is like no layer of the target: off by %.2g from layer %d", s->path,
                 i, nearest, c->layers[best]);
         if (best != said)
