@@ -528,7 +528,7 @@ struct subject {
 
 static bool is_planted(const struct cld_queue *q, size_t class)
 {
-    return cld_queue_row(q, CLD_TUNED_GEMM_CPU, class)->v[TOGETHER] == planted;
+    return cld_queue_row(q, cld_tunable_kernel(CLD_TUNED_GEMM_CPU), class)->v[TOGETHER] == planted;
 }
 
 static enum cld_status build(struct cld_queue *q, void *arg, struct cld_error *err)
@@ -608,7 +608,8 @@ static void test_wrong_never_wins(void **state)
     assert_string_equal(r.record.of, "made up");
     /* The queue is as it was. */
     for (size_t c = 0; c < cld_tuned_classes; c++)
-        assert_true(cld_tuned_row_equal(cld_queue_row(s.p.q, CLD_TUNED_GEMM_CPU, c), &d));
+        assert_true(cld_tuned_row_equal(
+            cld_queue_row(s.p.q, cld_tunable_kernel(CLD_TUNED_GEMM_CPU), c), &d));
     cld_queue_close(s.p.q);
 }
 

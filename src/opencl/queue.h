@@ -157,7 +157,7 @@ size_t cld_queue_held_bytes(const struct cld_queue *q);
 size_t cld_queue_peak_bytes(const struct cld_queue *q);
 size_t cld_queue_budget_bytes(const struct cld_queue *q);
 
-/* --- programs and launches (program.c) -------------------------------------------------------- */
+/* --- programs and launches (program.c, launch.c) ---------------------------------------------- */
 
 /* A kernel variant: one kernel of one embedded file with build options.
  * All kernels are one-dimensional: work-group g of G takes its share of n pieces of work (the

@@ -6,7 +6,7 @@
 #define CLD_OPS_GEMM_BACKEND_H
 
 #include "ops/op_gemm.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 struct cld_gemm_size {
     size_t m, n, k;

@@ -5,7 +5,7 @@
 
 #include "base/size.h"
 #include "ops/gemm_backend.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 enum {
     depth_unit = 4, /* steps that are laid out together */
@@ -109,7 +109,7 @@ static struct plan make_plan(const struct cld_queue *q, struct cld_gemm_size siz
 
 static const struct cld_tuned_row *row_of(const struct cld_queue *q, enum cld_gemm_class class)
 {
-    return cld_queue_row(q, CLD_TUNED_GEMM_CPU, class);
+    return cld_queue_row(q, &cld_tuned_gemm_cpu, class);
 }
 
 /* Sums between slices, with the row of any class: a product of fewer rows may be of another. */
@@ -198,6 +198,7 @@ static bool works(const struct cld_queue *q)
 }
 
 const struct cld_tunable_kernel cld_tuned_gemm_cpu = {
+    .id = CLD_TUNED_GEMM_CPU,
     .name = "gemm_cpu",
     .what = "matrix products of the portable kernels for CPUs",
     .files = {"gemm_cpu.cl"},

@@ -3,7 +3,7 @@
 
 #include "base/size.h"
 #include "ops/gemm_backend.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 enum { group = 256, depth_unit = 16, small_tile = 64, local_bytes = 17 * 1024 };
 
@@ -42,7 +42,7 @@ static struct plan make_plan(struct cld_gemm_size size, const struct cld_tuned_r
 
 static const struct cld_tuned_row *row_of(const struct cld_queue *q, enum cld_gemm_class class)
 {
-    return cld_queue_row(q, CLD_TUNED_GEMM_GPU, class);
+    return cld_queue_row(q, &cld_tuned_gemm_gpu, class);
 }
 
 /* Fewer rows may be cut in more parts, so the plan of a largest product is told what any smaller
@@ -139,6 +139,7 @@ static bool works(const struct cld_queue *q)
 }
 
 const struct cld_tunable_kernel cld_tuned_gemm_gpu = {
+    .id = CLD_TUNED_GEMM_GPU,
     .name = "gemm_gpu",
     .what = "matrix products of the portable kernels for GPUs",
     .files = {"gemm_gpu.cl", "gemm_sum.cl"},

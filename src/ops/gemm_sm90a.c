@@ -5,7 +5,7 @@
 #include "opencl/ptx.h"
 #include "ops/gemm_tensor.h"
 #include "ops/probe.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 enum {
     tile_rows = 64,
@@ -133,7 +133,7 @@ static enum cld_status build(struct cld_queue *q, const struct cld_gemm *g,
                              struct cld_error *err)
 {
     char epilogue[96], options[160];
-    const struct cld_tuned_row *row = cld_queue_row(q, CLD_TUNED_GEMM_SM90A, class);
+    const struct cld_tuned_row *row = cld_queue_row(q, &cld_tuned_gemm_sm90a, class);
     size_t columns = columns_of(row, cld_gemm_size(g).n);
     size_t n_stages = local_bytes / ((tile_rows + columns) * slice_steps * 2) - row->v[p_spare];
     cld_gemm_tensor_out_options(g, epilogue, sizeof epilogue);
@@ -153,7 +153,7 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     enum cld_gemm_class class = cld_gemm_class(size);
     if (!size.k)
         return cld_gemm_sum(q, g, 0, NULL, err);
-    const struct cld_tuned_row *row = cld_queue_row(q, CLD_TUNED_GEMM_SM90A, class);
+    const struct cld_tuned_row *row = cld_queue_row(q, &cld_tuned_gemm_sm90a, class);
     size_t columns = columns_of(row, size.n), at_once = rows_at_once(q, g);
     if ((s = build(q, g, class, &gemm, err)))
         return s;
@@ -187,6 +187,7 @@ static bool works(const struct cld_queue *q)
 }
 
 const struct cld_tunable_kernel cld_tuned_gemm_sm90a = {
+    .id = CLD_TUNED_GEMM_SM90A,
     .name = "gemm_sm90a",
     .what = "matrix products on NVIDIA's tensor cores by wgmma",
     .files = {"gemm_sm90a.cl"},

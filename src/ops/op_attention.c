@@ -13,11 +13,6 @@ static const struct cld_attention_impl *const impls[] = {
     &cld_attention_sparse_gpu, &cld_attention_dense,
 };
 
-size_t cld_attention_dense_bytes(size_t n_q, size_t n_keys, size_t n_heads)
-{
-    return cld_mul(cld_mul3(n_heads, n_q, n_keys), sizeof(float));
-}
-
 enum cld_status cld_attention_plan(const struct cld_queue *q, enum cld_attention_backend backend,
                                    size_t n_q_max, size_t n_keys_max, size_t n_heads,
                                    size_t n_kv_heads, size_t head_dim, enum cld_dtype type,
@@ -43,6 +38,7 @@ enum cld_status cld_attention_plan(const struct cld_queue *q, enum cld_attention
                                        .head_dim = head_dim,
                                        .backward = backward,
                                        .type = type,
+                                       .tuned = CLD_N_TUNED,
                                        .grad_type = grad_type,
                                        .scale = (float)(1.0 / sqrt((double)head_dim))};
     for (size_t i = 0; i < sizeof impls / sizeof *impls && !out->impl; i++)
@@ -85,7 +81,7 @@ enum cld_status cld_attention_mask_set(struct cld_queue *q, const struct cld_att
     mask->bwd_at = mask->bwd_ptr_at + t->n_k_tiles + 1;
     size_t n = plan->q_tile ? mask->bwd_at + t->n_listed : 4 * n_q;
     if (!(image = malloc(cld_mul(n + 1, sizeof *image)))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for an attention mask of %zu rows", n_q);
+        s = cld_fail_memory(err, "an attention mask of %zu rows", n_q);
         goto done;
     }
     if (n_q)

@@ -4,7 +4,7 @@
 #include "base/random.h"
 #include "ops/op_rows.h"
 #include "ops/transposed.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -24,6 +24,7 @@ static const char *objection(const struct cld_device_info *d, const struct cld_t
 }
 
 const struct cld_tunable_kernel cld_tuned_swiglu = {
+    .id = CLD_TUNED_SWIGLU,
     .name = "swiglu",
     .what = "SwiGLU, forward and backward",
     .files = {"swiglu.cl"},
@@ -40,7 +41,7 @@ const struct cld_tunable_kernel cld_tuned_swiglu = {
 static struct cld_elements swiglu_elements(const struct cld_queue *q, const struct cld_operand *o,
                                            size_t n, size_t direction)
 {
-    const struct cld_tuned_row *row = cld_queue_row(q, CLD_TUNED_SWIGLU, o[0].t->type == CLD_BF16);
+    const struct cld_tuned_row *row = cld_queue_row(q, &cld_tuned_swiglu, o[0].t->type == CLD_BF16);
     return cld_elements_of(q, o, n, row->v[direction], row->v[p_pieces]);
 }
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "ops/op_rows.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -72,7 +72,8 @@ static bool works(const struct cld_queue *q)
 }
 
 const struct cld_tunable_kernel cld_tuned_rmsnorm =
-    {.name = "rmsnorm",
+    {.id = CLD_TUNED_RMSNORM,
+     .name = "rmsnorm",
      .what = "RMSNorm, forward and backward",
      .files = {"rmsnorm.cl", "column_sum.cl"},
      .classes = {"fp32", "bf16"}, /* of what is normed */
@@ -91,7 +92,8 @@ const struct cld_tunable_kernel cld_tuned_rmsnorm =
      .works = works};
 
 const struct cld_tunable_kernel cld_tuned_qknorm_rope =
-    {.name = "qknorm_rope",
+    {.id = CLD_TUNED_QKNORM_ROPE,
+     .name = "qknorm_rope",
      .what = "norms of heads with rotary embedding, forward and backward",
      .files = {"qknorm_rope.cl", "column_sum.cl"},
      .classes = {"fp32", "bf16"}, /* of what is turned */
@@ -111,7 +113,7 @@ const struct cld_tunable_kernel cld_tuned_qknorm_rope =
 
 static const struct cld_tuned_row *row_of(const struct cld_queue *q, const struct cld_tensor *x)
 {
-    return cld_queue_row(q, CLD_TUNED_RMSNORM, x->type == CLD_BF16);
+    return cld_queue_row(q, &cld_tuned_rmsnorm, x->type == CLD_BF16);
 }
 
 /* Runs of rows of RMSNorm itself. */
@@ -131,9 +133,9 @@ size_t cld_norm_scratch_bytes(const struct cld_queue *q, size_t n_cols)
 {
     size_t most = max_parts(q, n_cols);
     for (size_t c = 0; c < cld_tuned_n_classes(&cld_tuned_rmsnorm); c++)
-        most = cld_max(most, cld_queue_row(q, CLD_TUNED_RMSNORM, c)->v[p_parts]);
+        most = cld_max(most, cld_queue_row(q, &cld_tuned_rmsnorm, c)->v[p_parts]);
     for (size_t c = 0; c < cld_tuned_n_classes(&cld_tuned_qknorm_rope); c++)
-        most = cld_max(most, cld_queue_row(q, CLD_TUNED_QKNORM_ROPE, c)->v[h_parts]);
+        most = cld_max(most, cld_queue_row(q, &cld_tuned_qknorm_rope, c)->v[h_parts]);
     return cld_mul3(most, part_stride(n_cols), sizeof(float));
 }
 
@@ -216,7 +218,7 @@ enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tenso
 static const struct cld_tuned_row *head_row_of(const struct cld_queue *q,
                                                const struct cld_tensor *transposed)
 {
-    return cld_queue_row(q, CLD_TUNED_QKNORM_ROPE, transposed->type == CLD_BF16);
+    return cld_queue_row(q, &cld_tuned_qknorm_rope, transposed->type == CLD_BF16);
 }
 
 /* The same of a head norm's weight; by default, for groups of `local` work-items, what two groups

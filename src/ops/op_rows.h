@@ -7,7 +7,7 @@
 
 #include "opencl/queue.h"
 #include "opencl/tensor.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 /* How a kernel reads an operand, which decides what alignment it needs for 16-byte accesses:
  * vectors along rows (begin and row stride), vectors along one row or a gapless whole (begin), or

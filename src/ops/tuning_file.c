@@ -453,7 +453,7 @@ enum cld_status cld_tuning_save(const char *path, const struct cld_device_info *
         if ((s = cld_tuned_sources(cld_tunable_kernel(records[i].family), sources, err)))
             goto done;
         if (json_array_append_new(rows, row_of(&records[i], sources)))
-            s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a table of tuned kernels");
+            s = cld_fail_memory(err, "a table of tuned kernels");
     }
     if (s)
         goto done;
