@@ -11,13 +11,13 @@ static const struct cld_quirk_info quirks[] = {
      "handle looks it up by other fields than what took it (pocl_release_dlhandle_cache)",
      "every launch of a kernel uses one fixed grid",
      "https://github.com/pocl/pocl/blob/v3.1/lib/CL/devices/common.c"},
-    {CLD_QUIRK_NO_SMALL_GROUP, "no-small-group", "Portable Computing Language",
-     "PoCL 1.|PoCL 2.|PoCL 3.", "before 4.0",
+    {CLD_QUIRK_NOTED, "no-small-group", "Portable Computing Language", "PoCL 1.|PoCL 2.|PoCL 3.",
+     "before 4.0",
      "its compiler aborts on loops with barriers at local size 1 or 2 (an assertion in "
      "ParallelRegion.cc)",
      "kernels with barriers use groups of 4 or more",
      "https://github.com/pocl/pocl/blob/v3.1/lib/llvmopencl/ParallelRegion.cc"},
-    {CLD_QUIRK_MEMORY_GUESS, "memory-guess", "Portable Computing Language", NULL, "all",
+    {CLD_QUIRK_NOTED, "memory-guess", "Portable Computing Language", NULL, "all",
      "reports a fraction of the memory that a virtual machine has now, and a quarter of it as the "
      "largest buffer",
      "memory.limit_gib overrides", "https://github.com/pocl/pocl/issues/1720"},
@@ -41,7 +41,7 @@ static const struct cld_quirk_info quirks[] = {
      "reports a quarter of memory as the largest buffer; buffers of 116 of 140 GiB work (H200, "
      "driver 580)",
      "buffers may be as large as the memory", "https://github.com/pocl/pocl/pull/1478"},
-    {CLD_QUIRK_LAZY_ALLOC, "lazy-alloc", "NVIDIA", NULL, "all",
+    {CLD_QUIRK_NOTED, "lazy-alloc", "NVIDIA", NULL, "all",
      "creates buffers larger than the card without an error and fails at first use",
      "buffers are touched at start", ""},
     {CLD_QUIRK_SINGLE_THREAD, "single-thread", "Oclgrind", NULL, "all",
@@ -53,7 +53,7 @@ static const struct cld_quirk_info quirks[] = {
      "no fault: it reports every access outside a buffer, and cannot see one that guard zones take",
      "checks keep no guard zones around tensors there",
      "https://github.com/jrprice/Oclgrind/wiki/Detecting-Memory-Access-Errors"},
-    {CLD_QUIRK_NAMED_LOCAL, "named-local", "Oclgrind", NULL, "all",
+    {CLD_QUIRK_NOTED, "named-local", "Oclgrind", NULL, "all",
      "knows the local arrays of a kernel by their names, which begin with the kernel's; one "
      "without "
      "a name, as `spirv-opt --strip-debug` leaves it, gets no memory: 'FATAL ERROR: Unsupported "
@@ -63,7 +63,7 @@ static const struct cld_quirk_info quirks[] = {
     {CLD_QUIRK_NO_PARTS, "no-parts", "rusticl", "22.|23.", "Mesa 22 and 23",
      "has no clCreateSubDevices: the call is a jump to nowhere (22.3.6)",
      "a part of such a device is refused", ""},
-    {CLD_QUIRK_BAD_LONG, "bad-long", "rusticl", "22.|23.", "Mesa 22 and 23",
+    {CLD_QUIRK_NOTED, "bad-long", "rusticl", "22.|23.", "Mesa 22 and 23",
      "compares a long that was an int wrongly with a constant: `(long)i >= 16` is true and "
      "`(long)i < "
      "16` false with i = 4 (22.3.6); a long that was a uint, or a difference of such, rightly. In "
