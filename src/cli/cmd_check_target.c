@@ -13,6 +13,7 @@
 #include "cli/cmd_common.h"
 #include "formats/safetensors.h"
 #include "model/target.h"
+#include "model/target_tensors.h"
 #include "ops/tensor_io.h"
 #include "ops/verdicts.h"
 
@@ -146,6 +147,7 @@ static enum cld_status check_dir(const char *dir, const struct cld_device_info *
     }
     if ((s = cld_model_config_read(dir, &r->config, err)) ||
         (s = cld_safetensors_open(path, &r->want, err)) || (s = read_ids(r, dir, err)) ||
+        (s = cld_target_vocabulary_check(dir, &r->config, err)) ||
         (s = describe(r, device, a, err)) || (s = cld_target_load(&r->t, dir, err)) ||
         (s = run_model(r, &hidden, &logits, err)))
         goto done;

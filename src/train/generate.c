@@ -13,8 +13,11 @@
 #include "data/answers.h"
 #include "data/feed.h"
 #include "model/setup.h"
+#include "model/special_tokens.h"
+#include "model/target_tensors.h"
 #include "model/token_sampler.h"
 #include "ops/verdicts.h"
+#include "train/data_checks.h"
 #include "workers/worker.h"
 #include "workers/worker_set.h"
 
@@ -328,7 +331,7 @@ enum cld_status cld_generate(const struct cld_config *cfg, const char *prompts, 
     enum cld_chat_template template;
     struct cld_error closing = CLD_ERROR_INIT;
     memset(counts, 0, sizeof *counts);
-    g.n_texts = cfg->generate.texts;
+    g.n_texts = cfg->generate.batch_size;
     g.n_capacity = cld_add(cfg->data.max_length, cfg->generate.new_tokens);
     g.n_tokens = cld_add(cfg->data.max_length, g.n_texts);
     if ((s = path ? CLD_OK : cld_fail_memory(err, "a path")) || (s = cld_signals_install(err)) ||
@@ -336,7 +339,11 @@ enum cld_status cld_generate(const struct cld_config *cfg, const char *prompts, 
         (s = cld_tokenizer_load(path, &g.tokenizer, err)) ||
         (s = cld_sha256_file(path, hash, &n_bytes, err)) ||
         (s = note_settings(&g, hash, cld_chat_template_name(template), err)) ||
-        (s = cld_model_config_read(cfg->target.dir, &model, err)))
+        (s = cld_model_config_read(cfg->target.dir, &model, err)) ||
+        (cfg->target.random_weights < 0 &&
+         (s = cld_target_files_check(cfg->target.dir, &model, err))) ||
+        (s = cld_data_checks_target(cfg, &model, g.tokenizer, err)) ||
+        (s = cld_end_tokens_find(cfg, g.tokenizer, &model, err)))
         goto done;
     if ((s = cld_prompts_open(prompts, g.tokenizer, template, g.settings, &g.prompts, err)) ||
         (s = cld_answers_open(out, &g.answers, err)) || (s = take_memory(&g, err)) ||

@@ -13,6 +13,7 @@
 #include "formats/tensorboard.h"
 #include "model/drafter_layout.h"
 #include "model/identify_features.h"
+#include "model/special_tokens.h"
 #include "train/data_checks.h"
 #include "train/metrics.h"
 #include "train/progress.h"
@@ -363,6 +364,7 @@ static enum cld_status prepare(struct trainer *t, const char *resume, struct cld
     if ((s = cld_feed_open(t->cfg, &t->feed, err)) ||
         (s = cld_feed_mask_token(t->feed, &mask_token, err)) ||
         (s = cld_setup_read(t->cfg, mask_token, &t->setup, err)) ||
+        (s = cld_end_tokens_find(t->cfg, cld_feed_tokenizer(t->feed), &t->setup.target, err)) ||
         (s = begin_state(t, resume, err)) || (s = find_init(t, err)) || (s = plan(t, err)) ||
         (s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) ||
         (s = cld_data_checks_run(t->cfg, &t->setup, t->feed, err)) || (s = open_store(t, err)))
@@ -587,14 +589,14 @@ static enum cld_status decode(struct trainer *t, struct cld_error *err)
     cld_metrics_whole(m, "decoded_texts", (int64_t)r.drafted.n_texts);
     for (size_t o = 1; o <= cld_rules_drafted(&t->setup.rules); o++) {
         char key[48];
-        snprintf(key, sizeof key, "decoded_taken_%zu", o);
+        snprintf(key, sizeof key, "decoded_accepted_%zu", o);
         cld_metrics_number(m, key,
                            r.drafted.offered[o]
                                ? (double)r.drafted.accepted[o] / (double)r.drafted.offered[o]
                                : NAN);
     }
     cld_metrics_number(m, "decoding_ms", cld_clock_ms() - begun);
-    cld_info("step %lld: decoding %zu texts: %.4f tokens a cycle (%zu cycles, %.1f s)",
+    cld_info("step %lld: decoding %zu texts: %.4f tokens per cycle (%zu cycles, %.1f s)",
              (long long)t->state.step, r.drafted.n_texts, a_cycle, r.drafted.n_cycles,
              (cld_clock_ms() - begun) * 1e-3);
     return cld_metrics_end(m, err);
