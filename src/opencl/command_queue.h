@@ -23,7 +23,7 @@ struct cld_command_queue {
     struct cld_queue_counts counts;
 };
 
-/* `c` is zeroed before; _close takes what an _open that failed left. */
+/* `c` is zeroed before; _close accepts what a failed _open left. */
 enum cld_status cld_command_queue_open(struct cld_command_queue *c,
                                        const struct cld_device_info *device,
                                        const struct cld_queue_options *options,

@@ -72,7 +72,7 @@ static enum cld_status compile(const char *base, const char *options, struct cld
     if (!source || !bitcode || !raw || !module)
         s = cld_fail_memory(err, "paths");
     else if (!(s = run_clang(options, source, bitcode, err)) &&
-             /* Left alone it writes version 1.4 for some modules, which no OpenCL 1.2 or 2 takes.
+             /* By default it writes version 1.4 for some modules, which no OpenCL 1.2 or 2 accepts.
               */
              !(s = RUN(hint, err, "llvm-spirv-15", "--spirv-max-version=1.0", bitcode, "-o", raw)))
         /* Names stay: Oclgrind knows the local arrays of a kernel by theirs, and gives no memory to

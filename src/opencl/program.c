@@ -1,4 +1,5 @@
-/* program.c - kernel variants: embedded source with build options, from where the queue says. */
+/* program.c - kernel variants: embedded source with build options, from the queue's program source.
+ */
 #include "opencl/queue_private.h"
 
 #include <ctype.h>
@@ -83,7 +84,7 @@ static enum cld_status build_or_load(struct cld_queue *q, const struct cld_kerne
     cld_program_key(q, source, key, cached);
     if ((*out = cld_program_load(q, cached, options, spec->name, key))) {
         q->handle.counts.n_cached++;
-        cld_debug("%s: took from the cache %s", q->handle.name, key);
+        cld_debug("%s: loaded from the cache: %s", q->handle.name, key);
         return CLD_OK;
     }
     if (!(s = cld_program_build(q, source, n_bytes, key, options, out, err)) &&
@@ -142,7 +143,7 @@ static enum cld_status build(struct cld_queue *q, const struct cld_kernel_spec *
     return s;
 }
 
-/* " ptx=sm_90a,128" behind the key of a program, or "". */
+/* " ptx=sm_90a,128" at the end of the key of a program, or "". */
 static void describe_change(const struct cld_ptx_change *change, char *to, size_t n_bytes)
 {
     if (change)
@@ -259,30 +260,29 @@ enum cld_status cld_kernel_get(struct cld_queue *q, const struct cld_kernel_spec
     return cld_kernel_get_ptx(q, spec, NULL, out, err);
 }
 
-bool cld_kernels_fit(struct cld_queue *q, size_t n_before, size_t most_private_bytes,
+bool cld_kernels_fit(struct cld_queue *q, size_t n_before, size_t max_private_bytes,
                      size_t *private_bytes, char *why, size_t n_bytes)
 {
     size_t n_new = q->handle.counts.n_kernels - n_before;
     *private_bytes = 0;
     for (struct cld_kernel *k = q->kernels; k && n_new; k = k->next, n_new--) {
-        size_t most_group = k->local;
+        size_t max_group = k->local;
         cl_ulong own = 0, local = 0;
         clGetKernelWorkGroupInfo(k->kernel, q->handle.id, CL_KERNEL_WORK_GROUP_SIZE,
-                                 sizeof most_group, &most_group, NULL);
+                                 sizeof max_group, &max_group, NULL);
         clGetKernelWorkGroupInfo(k->kernel, q->handle.id, CL_KERNEL_PRIVATE_MEM_SIZE, sizeof own,
                                  &own, NULL);
         clGetKernelWorkGroupInfo(k->kernel, q->handle.id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local,
                                  &local, NULL);
-        if (most_group < k->local)
-            snprintf(why, n_bytes, "registers: groups of %zu at most, it wants %zu", most_group,
+        if (max_group < k->local)
+            snprintf(why, n_bytes, "registers: groups of %zu at most, it wants %zu", max_group,
                      k->local);
         else if (local > q->handle.device.local_bytes)
             snprintf(why, n_bytes, "local memory: %zu bytes of %zu", (size_t)local,
                      q->handle.device.local_bytes);
-        else if (own > most_private_bytes)
+        else if (own > max_private_bytes)
             snprintf(why, n_bytes, "registers: a work-item has %zu bytes in memory", (size_t)own);
-        if (most_group < k->local || local > q->handle.device.local_bytes ||
-            own > most_private_bytes)
+        if (max_group < k->local || local > q->handle.device.local_bytes || own > max_private_bytes)
             return false;
         *private_bytes = cld_max(*private_bytes, (size_t)own);
     }

@@ -1,8 +1,8 @@
-/* program_cache.c - what a driver gives for a built program, kept on disk and loaded from there.
+/* program_cache.c - binaries of built programs, stored on disk and loaded from there.
  *
- * What implementations call a binary differs: PTX text, IR, machine code. All are taken as they
- * are; whatever does not load, build and hold its kernels is dropped, and the caller builds from
- * source.
+ * Implementations differ in what they call a binary: PTX text, IR, machine code. Each is stored as
+ * it is. An entry that does not load, build or hold its kernels is deleted, and the caller builds
+ * from source.
  *
  * A payload of the cache is the number of kernels that the source gave (uint64_t), and the binary.
  */
@@ -99,7 +99,7 @@ cl_program cld_program_load(struct cld_queue *q, const char *key, const char *op
     return p;
 }
 
-/* What is to be kept, or NULL with *code: the driver has none, or there is no memory. */
+/* The payload of a program, or NULL with *code: the driver has no binary, or memory is short. */
 static unsigned char *payload_of(cl_program p, size_t *n_bytes, int *code)
 {
     size_t n_binary = 0, n = 0;

@@ -1,6 +1,6 @@
 /* program_module.c - SPIR-V modules on their way to a device.
  *
- * A device takes a module as it is (IL), or its LLVM bitcode (cl_khr_spir), or, NVIDIA's driver,
+ * A device accepts a module as it is (IL), or its LLVM bitcode (cl_khr_spir), or, NVIDIA's driver,
  * PTX that was made of it. Whatever the route, the module itself is validated first and must hold
  * the kernel, with the arguments that the manifest has; the translated forms belong to it by the
  * hashes of the manifest. */
@@ -25,15 +25,15 @@ static const struct route {
     [CLD_MODULE_PTX] = {"PTX", ""},
 };
 
-/* What the quirk bad-il is of takes IL, and computes wrongly then.
+/* A device with the quirk bad-il accepts IL and computes wrong results.
  * Oclgrind hangs in clCreateProgramWithIL, others give a pointer to a function that refuses: only
- * the list of versions tells that a device takes IL. */
+ * the list of versions shows that a device accepts IL. */
 static bool find_route(const struct cld_device_info *d, enum cld_module_form *form)
 {
-    bool takes_il = strstr(d->il_version, "SPIR-V"), nvidia = cld_device_is_nvidia(d);
-    *form = takes_il ? CLD_MODULE_SPIRV : nvidia ? CLD_MODULE_PTX : CLD_MODULE_BITCODE;
+    bool accepts_il = strstr(d->il_version, "SPIR-V"), nvidia = cld_device_is_nvidia(d);
+    *form = accepts_il ? CLD_MODULE_SPIRV : nvidia ? CLD_MODULE_PTX : CLD_MODULE_BITCODE;
     return !(d->quirks & CLD_QUIRK_BAD_IL) &&
-           (takes_il || nvidia || cld_device_has_extension(d, "cl_khr_spir"));
+           (accepts_il || nvidia || cld_device_has_extension(d, "cl_khr_spir"));
 }
 
 const char *cld_module_route(const struct cld_device_info *d)
@@ -44,8 +44,9 @@ const char *cld_module_route(const struct cld_device_info *d)
 
 const char *cld_module_lacks(const struct cld_device_info *d)
 {
-    return d->quirks & CLD_QUIRK_BAD_IL ? "the quirk bad-il: it computes wrongly what comes from IL"
-                                        : "it takes no IL, has no cl_khr_spir and is not NVIDIA's";
+    return d->quirks & CLD_QUIRK_BAD_IL
+               ? "the quirk bad-il: it computes wrongly what comes from IL"
+               : "it accepts no IL, has no cl_khr_spir and is not NVIDIA's";
 }
 
 static enum cld_status need_route(const struct cld_queue *q, enum cld_module_form *form,
@@ -54,7 +55,7 @@ static enum cld_status need_route(const struct cld_queue *q, enum cld_module_for
     if (find_route(&q->handle.device, form))
         return CLD_OK;
     return cld_fail(err, CLD_E_DEVICE, "set runtime.program = source",
-                    "%s: %s takes no SPIR-V module: %s", q->handle.name, q->handle.device.name,
+                    "%s: %s accepts no SPIR-V module: %s", q->handle.name, q->handle.device.name,
                     cld_module_lacks(&q->handle.device));
 }
 
@@ -67,12 +68,12 @@ static enum cld_status check_needs(const struct cld_queue *q, const struct cld_s
     if (code != CL_SUCCESS)
         return cld_cl_fail(err, code, "%s: cannot ask for the width of addresses", q->handle.name);
     if (bits != m->address_bits)
-        return cld_fail(err, CLD_E_INPUT, "make it for the target spir64",
+        return cld_fail(err, CLD_E_INPUT, "compile it for the target spir64",
                         "%s has addresses of %u bits, %s of %u", what, m->address_bits,
                         q->handle.device.name, bits);
     if (m->float64 && !cld_device_has_extension(&q->handle.device, "cl_khr_fp64"))
-        return cld_fail(err, CLD_E_INPUT, "", "%s needs cl_khr_fp64, which %s lacks", what,
-                        q->handle.device.name);
+        return cld_fail(err, CLD_E_INPUT, "compile it without double",
+                        "%s needs cl_khr_fp64, which %s lacks", what, q->handle.device.name);
     return CLD_OK;
 }
 
@@ -87,11 +88,14 @@ static enum cld_status check_module(const struct cld_queue *q, const char *bytes
         goto done;
     const struct cld_spirv_kernel *k = cld_spirv_find(&m, kernel);
     if (!k)
-        s = cld_fail(err, CLD_E_INPUT, "", "%s has no kernel %s among its %zu (first: %s)", what,
-                     kernel, m.n_kernels, m.kernels[0].name);
+        s = cld_fail(err, CLD_E_INPUT,
+                     "name its kernels like those of cl/; spirv/example shows how",
+                     "%s has no kernel %s among its %zu (first: %s)", what, kernel, m.n_kernels,
+                     m.kernels[0].name);
     else if (arguments && strcmp(k->arguments, arguments))
-        s = cld_fail(err, CLD_E_INPUT, "", "%s: kernel %s takes (%.160s), not (%.160s)", what,
-                     kernel, k->arguments, arguments);
+        s = cld_fail(err, CLD_E_INPUT, "compile the modules again: cldraft spirv CONFIG --out DIR",
+                     "%s: kernel %s has the arguments (%.160s), not (%.160s)", what, kernel,
+                     k->arguments, arguments);
 done:
     cld_spirv_free(&m);
     return s;

@@ -8,7 +8,8 @@ static const struct cld_quirk_info quirks[] = {
      "PoCL 1.|PoCL 2.|PoCL 3.|PoCL 4.|PoCL 5.", "before 6.0",
      "aborts when one kernel is in flight twice with growing global sizes: what releases a cached "
      "code "
-     "handle looks it up by other fields than what took it (pocl_release_dlhandle_cache)",
+     "handle looks it up by other fields than the code that acquired it "
+     "(pocl_release_dlhandle_cache)",
      "every launch of a kernel uses one fixed grid",
      "https://github.com/pocl/pocl/blob/v3.1/lib/CL/devices/common.c"},
     {CLD_QUIRK_NOTED, "no-small-group", "Portable Computing Language", "PoCL 1.|PoCL 2.|PoCL 3.",
@@ -29,7 +30,7 @@ static const struct cld_quirk_info quirks[] = {
     {CLD_QUIRK_BAD_IL, "bad-il", "Portable Computing Language", "PoCL 6.", "6.0",
      "on processors without AVX-512, what a SPIR-V module calls with a vector of 512 bits (exp, "
      "fma or "
-     "vstore16 of a float16) gets memory that nobody wrote: the function takes such a vector by "
+     "vstore16 of a float16) gets unwritten memory: the function takes such a vector by "
      "address, the wrapper that modules call passes one without `byval`, and its store is "
      "optimised "
      "away (kernel-x86_64-pc-linux-gnu-avx2.bc of Debian's 6.0-6). 164 of the 280 cases of the "
@@ -67,7 +68,7 @@ static const struct cld_quirk_info quirks[] = {
      "compares a long that was an int wrongly with a constant: `(long)i >= 16` is true and "
      "`(long)i < "
      "16` false with i = 4 (22.3.6); a long that was a uint, or a difference of such, rightly. In "
-     "qknorm_rope the tail of a row then counted as a whole vector and was written behind its end",
+     "qknorm_rope the tail of a row then counted as a whole vector and was written after its end",
      "no kernel compares such a long", ""},
     {CLD_QUIRK_GPU_KERNELS, "gpu-kernels", "rusticl", NULL, "all",
      "makes lanes of vectors out of work-items on llvmpipe: with the kernels for CPUs, whose "

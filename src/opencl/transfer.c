@@ -4,7 +4,7 @@
 #include "opencl/cl_error.h"
 #include "opencl/queue_private.h"
 
-/* An event as the list of one that OpenCL takes; n is 0 where there is nothing to wait for. */
+/* An event as the list of one that OpenCL takes; n is 0 if there is no event. */
 struct wait_list {
     cl_event event;
     cl_uint n;
@@ -31,8 +31,8 @@ void cld_event_release(struct cld_event *m)
     *m = (struct cld_event){NULL, NULL};
 }
 
-/* The command of `event` was enqueued on `on`: sends it off and keeps the event. Whoever waits for
- * an event from another queue needs its own one flushed. */
+/* The command of `event` was enqueued on `on`: sends it off and keeps the event. A wait
+ * from another queue needs this queue flushed. */
 static enum cld_status keep(struct cld_queue *q, cl_command_queue on, cl_event event,
                             struct cld_event *m, struct cld_error *err)
 {
@@ -46,10 +46,10 @@ enum cld_status cld_event_after_kernels(struct cld_queue *q, struct cld_event *m
                                         struct cld_error *err)
 {
     cl_event event = NULL;
-    cld_queue_check_owner(q, "cld_mark_kernels");
+    cld_queue_check_owner(q, "cld_event_after_kernels");
     int code = clEnqueueMarkerWithWaitList(q->handle.queue, 0, NULL, &event);
     if (code != CL_SUCCESS)
-        return cld_cl_fail(err, code, "%s: cannot mark a place in the queue", q->handle.name);
+        return cld_cl_fail(err, code, "%s: cannot enqueue an event", q->handle.name);
     return keep(q, q->handle.queue, event, m, err);
 }
 

@@ -107,11 +107,9 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
 }
 
 const struct cld_attention_impl cld_attention_dense = {
-    "dense",
-    CLD_ATTENTION_DENSE,
-    {[CLD_CLASS_CPU] = true, [CLD_CLASS_GPU] = true},
-    NULL,
-    shape,
-    forward,
-    backward,
-    false};
+    .name = "dense",
+    .backend = CLD_ATTENTION_DENSE,
+    .on = {[CLD_CLASS_CPU] = true, [CLD_CLASS_GPU] = true},
+    .shape = shape,
+    .forward = forward,
+    .backward = backward};

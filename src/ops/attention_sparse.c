@@ -249,19 +249,15 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
                     CLD_TENSOR_ARGS(g->d_k), CLD_TENSOR_ARGS(g->d_v), CLD_BUF(a->scratch));
 }
 
-const struct cld_attention_impl cld_attention_sparse_cpu = {"sparse cpu",
-                                                            CLD_ATTENTION_SPARSE,
-                                                            {[CLD_CLASS_CPU] = true},
-                                                            NULL,
-                                                            shape_cpu,
-                                                            forward,
-                                                            backward,
-                                                            false};
-const struct cld_attention_impl cld_attention_sparse_gpu = {"sparse gpu",
-                                                            CLD_ATTENTION_SPARSE,
-                                                            {[CLD_CLASS_GPU] = true},
-                                                            NULL,
-                                                            shape_gpu,
-                                                            forward,
-                                                            backward,
-                                                            false};
+const struct cld_attention_impl cld_attention_sparse_cpu = {.name = "sparse cpu",
+                                                            .backend = CLD_ATTENTION_SPARSE,
+                                                            .on = {[CLD_CLASS_CPU] = true},
+                                                            .shape = shape_cpu,
+                                                            .forward = forward,
+                                                            .backward = backward};
+const struct cld_attention_impl cld_attention_sparse_gpu = {.name = "sparse gpu",
+                                                            .backend = CLD_ATTENTION_SPARSE,
+                                                            .on = {[CLD_CLASS_GPU] = true},
+                                                            .shape = shape_gpu,
+                                                            .forward = forward,
+                                                            .backward = backward};

@@ -38,7 +38,7 @@ static CLBlastTranspose transpose_b(const struct cld_gemm *g)
 }
 
 /* CLBlast copies operands that do not fit its tiles, and those that do not begin at 0: offsets of 1
- * give the most that a product of these shapes can need. */
+ * give the largest scratch that a GEMM of these shapes needs. */
 static size_t scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g)
 {
     struct cld_gemm_size size = cld_gemm_size(g);
@@ -93,13 +93,11 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     return CLD_OK;
 }
 
-const struct cld_gemm_ops cld_gemm_clblast = {CLD_N_TUNED,
-                                              CLD_GEMM_CLBLAST,
-                                              "F32 tensors, and a platform that it works on",
-                                              name,
-                                              supports,
-                                              scratch_bytes,
-                                              false,
-                                              false,
-                                              NULL,
-                                              run};
+const struct cld_gemm_ops cld_gemm_clblast = {.tuned = CLD_N_TUNED,
+                                              .backend = CLD_GEMM_CLBLAST,
+                                              .needs =
+                                                  "F32 tensors, and a platform that it works on",
+                                              .name = name,
+                                              .supports = supports,
+                                              .scratch_bytes = scratch_bytes,
+                                              .run = run};

@@ -8,7 +8,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* Tuned parameters of SwiGLU. A group of 256 takes a vector of each work-item: a piece of work. */
+/* Tuned parameters of SwiGLU. A piece of work is a vector of each of 256 work-items. */
 enum { p_forward, p_backward, p_pieces };
 
 static struct cld_tuned_row defaults(const struct cld_device_info *d)
@@ -109,7 +109,7 @@ enum cld_status cld_swiglu_forward_transposed(struct cld_queue *q, const struct 
                                     {y, CLD_BY_ROWS, NULL, CLD_BF16}};
     bool fit = cld_same_shape(gate, up) && y->n_rows == gate->n_cols && y->n_cols == gate->n_rows &&
                gate->n_cols % 8 == 0 && in_units(o, COUNT(o));
-    enum cld_status s = cld_operands_check("swiglu, turned", o, COUNT(o), fit, err);
+    enum cld_status s = cld_operands_check("swiglu, transposed", o, COUNT(o), fit, err);
     if (s)
         return s;
     struct cld_kernel_spec spec = {"swiglu_transposed.cl", "swiglu_transposed_forward", "",
@@ -132,7 +132,7 @@ cld_swiglu_backward_transposed(struct cld_queue *q, const struct cld_tensor *gat
                cld_same_shape(gate, d_gate) && cld_same_shape(gate, d_up) &&
                transposed->n_rows == cld_mul(2, gate->n_cols) &&
                transposed->n_cols == gate->n_rows && gate->n_cols % 8 == 0 && in_units(o, COUNT(o));
-    enum cld_status s = cld_operands_check("swiglu backward, turned", o, COUNT(o), fit, err);
+    enum cld_status s = cld_operands_check("swiglu backward, transposed", o, COUNT(o), fit, err);
     if (s)
         return s;
     struct cld_kernel_spec spec = {"swiglu_transposed.cl", "swiglu_transposed_backward", "",
@@ -202,7 +202,8 @@ enum cld_status cld_fill(struct cld_queue *q, const struct cld_tensor *t, float 
 {
     char options[cld_options_bytes];
     const struct cld_operand o = {t, CLD_BY_ROWS, "T", 0};
-    enum cld_status s = cld_operands_check("fill", &o, 1, true, err);
+    const bool fit = true; /* any shape */
+    enum cld_status s = cld_operands_check("fill", &o, 1, fit, err);
     if (s)
         return s;
     struct cld_elements e = cld_elements(q, &o, 1);
@@ -216,7 +217,8 @@ enum cld_status cld_fill_normal(struct cld_queue *q, const struct cld_tensor *t,
 {
     char options[cld_options_bytes];
     const struct cld_operand o = {t, CLD_BY_ROWS, "T", 0};
-    enum cld_status s = cld_operands_check("fill normal", &o, 1, true, err);
+    const bool fit = true; /* any shape */
+    enum cld_status s = cld_operands_check("fill normal", &o, 1, fit, err);
     if (s)
         return s;
     uint64_t key = cld_random_u64(seed, CLD_RANDOM_INIT, stream, 0, 0);

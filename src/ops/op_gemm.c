@@ -174,7 +174,7 @@ enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct c
     const struct cld_gemm_ops *ops = choose(q, g->backend, g);
     if (!ops)
         return cld_fail(err, CLD_E_DEVICE, "choose another GEMM back-end",
-                        "%s: the GEMM back-end '%s' cannot do this product; it needs %s",
+                        "%s: the GEMM back-end '%s' does not support this GEMM; it needs %s",
                         cld_queue_name(q), backend_names[g->backend], needs(g->backend));
     if (!m || !n)
         return CLD_OK;

@@ -10,7 +10,7 @@ struct cld_head_loss {
     enum cld_gemm_backend gemm;
     const struct cld_tensor *z;    /* [n, H] */
     const struct cld_tensor *head; /* [V, H] */
-    /* [H, V] BF16, the head turned (cld_gemm_transpose), where cld_head_loss_transposes wants it;
+    /* [H, V] BF16, the head transposed (cld_gemm_transpose), if cld_head_loss_transposes wants it;
      * else NULL.
      */
     const struct cld_tensor *head_transposed;
@@ -28,7 +28,8 @@ enum cld_status cld_head_logits(struct cld_queue *q, const struct cld_head_loss 
                                 const struct cld_tensor *z, const struct cld_tensor *logits,
                                 struct cld_buf *scratch, struct cld_error *err);
 
-/* Whether this device multiplies faster by a turned head. Only shapes and types are looked at. */
+/* Whether this device multiplies faster by a transposed head. Only shapes and types are looked at.
+ */
 bool cld_head_loss_transposes(const struct cld_queue *q, const struct cld_head_loss *l);
 
 /* Bytes of scratch for any number of rows; only shapes and types are looked at. */

@@ -84,7 +84,7 @@ enum cld_status cld_cross_entropy_transposed(struct cld_queue *q, const struct c
     bool fit = v > 0 && v < INT32_MAX && gradient->n_rows == v && gradient->n_cols == n &&
                gradient->ld % 8 == 0 && gradient->offset % 8 == 0 && cld_is_vector(labels, n) &&
                cld_is_vector(weights, n) && cld_is_vector(loss, n);
-    enum cld_status s = cld_operands_check("cross-entropy, turned", o, COUNT(o), fit, err);
+    enum cld_status s = cld_operands_check("cross-entropy, transposed", o, COUNT(o), fit, err);
     if (s)
         return s;
     const char *options =

@@ -20,10 +20,10 @@ static size_t max_parts(const struct cld_queue *q, size_t n_cols)
 }
 
 /* Tuned parameters of RMSNorm, in the order of the table below; the first three are the GPU
- * family's. Groups take two rows forward, so that the second is under way during the first. */
+ * family's. A group has two rows forward: the second loads during the first. */
 enum { p_forward, p_rows, p_backward, p_parts };
 
-/* The same of head norms. Groups take two pieces forward, for the same reason. */
+/* The same of head norms. A group has two pieces forward, for the same reason. */
 enum { h_forward = p_forward, h_pieces, h_backward = p_backward, h_parts };
 
 static struct cld_tuned_row defaults(const struct cld_device_info *d)
@@ -96,7 +96,7 @@ const struct cld_tunable_kernel cld_tuned_qknorm_rope =
      .name = "qknorm_rope",
      .what = "norms of heads with rotary embedding, forward and backward",
      .files = {"qknorm_rope.cl", "column_sum.cl"},
-     .classes = {"fp32", "bf16"}, /* of what is turned */
+     .classes = {"fp32", "bf16"}, /* of what is rotated */
      .params =
          {[h_forward] = {"forward", "work-items", {32, 64, 128, 256}, 4, "of a group, at most"},
           [h_pieces] = {"pieces", "blocks of heads", {1, 2, 3, 4, 8}, 5, "of a group, forward"},
@@ -231,8 +231,8 @@ static size_t n_head_parts(const struct cld_queue *q, const struct cld_tuned_row
                            : cld_min(cld_max(1, 264 * 256 / local), max_parts(q, head_dim));
 }
 
-/* How heads are dealt out to a group: cl/qknorm_rope.cl. On the GPU family it has `most`
- * work-items, or fewer where a row has fewer heads. */
+/* How heads are divided among groups: cl/qknorm_rope.cl. A group of the GPU family has at
+ * most max_items work-items, fewer if a row has fewer heads. */
 struct rope_work {
     size_t local, n_pieces;
     char options[cld_options_bytes];
@@ -240,9 +240,9 @@ struct rope_work {
 
 static struct rope_work rope_work(const struct cld_queue *q, const struct cld_operand *o, size_t n,
                                   size_t n_rows, size_t n_heads, size_t half, bool norm,
-                                  size_t most)
+                                  size_t max_items)
 {
-    struct rope_work w = {cld_row_local(q, SIZE_MAX, most), cld_mul(n_rows, n_heads), ""};
+    struct rope_work w = {cld_row_local(q, SIZE_MAX, max_items), cld_mul(n_rows, n_heads), ""};
     char extra[96];
     if (w.local == 1) {
         snprintf(extra, sizeof extra, "-DNORM=%d", norm);

@@ -23,7 +23,7 @@ enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor
                                     const struct cld_tensor *y, const struct cld_tensor *rstd,
                                     struct cld_error *err);
 
-/* The same of BF16 tensors with begins, ld and columns in multiples of 8, y [c, n] turned as
+/* The same of BF16 tensors with begins, ld and columns in multiples of 8, y [c, n] transposed as
  * cld_gemm_transpose makes it; rstd F32 [1, n] too. Any device with groups of 256. */
 enum cld_status cld_rmsnorm_forward_transposed(struct cld_queue *q, const struct cld_tensor *x,
                                                const struct cld_tensor *w, float eps,
@@ -70,8 +70,8 @@ enum cld_status cld_swiglu_backward(struct cld_queue *q, const struct cld_tensor
                                     const struct cld_tensor *d_gate, const struct cld_tensor *d_up,
                                     struct cld_error *err);
 
-/* The same with results turned, as cld_gemm_transpose makes them, of BF16 tensors with begins, ld
- * and columns in multiples of 8: y [c, n] alone; backward [2 c, n], d_gate's columns and then
+/* The same with transposed results, as cld_gemm_transpose makes them, of BF16 tensors with begins,
+ * ld and columns in multiples of 8: y [c, n] alone; backward [2 c, n], d_gate's columns and then
  * d_up's, beside both as they lie. Any device with groups of 256. */
 enum cld_status cld_swiglu_forward_transposed(struct cld_queue *q, const struct cld_tensor *gate,
                                               const struct cld_tensor *up,
@@ -106,9 +106,9 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
                                   const struct cld_tensor *loss, const struct cld_tensor *hit,
                                   const struct cld_tensor *gradient, struct cld_error *err);
 
-/* The gradient alone, turned: gradient [v, n] BF16 from a multiple of 8 elements on, its ld a
+/* The gradient alone, transposed: gradient [v, n] BF16 from a multiple of 8 elements on, its ld a
  * multiple of 8; logits F32, `loss` as cld_cross_entropy gave it for them. Up to round_up(n, 8)
- * elements of a row are written, zeros behind n. Any device with groups of 256. */
+ * elements of a row are written, zeros after n. Any device with groups of 256. */
 enum cld_status cld_cross_entropy_transposed(struct cld_queue *q, const struct cld_tensor *logits,
                                              const struct cld_tensor *labels,
                                              const struct cld_tensor *weights,

@@ -1,4 +1,4 @@
-/* transposed.h - the block that kernels write turned at once, as in cl/transposed_block.clh; for
+/* transposed.h - the block that kernels transpose at once, as in cl/transposed_block.clh; for
  * op_*.c and gemm_tensor.c. Work-groups have cld_transposed_group items; kernels count blocks in 32
  * bits, of which 2^32 would be 64 TiB. */
 #ifndef CLD_TRANSPOSED_H

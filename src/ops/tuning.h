@@ -14,7 +14,7 @@
 /* The family of an index, and the index of a name (CLD_N_TUNED: no family has it). */
 const struct cld_tunable_kernel *cld_tunable_kernel(enum cld_tuned f);
 enum cld_tuned cld_tuned_named(const char *name);
-/* --- what a run takes ------------------------------------------------------------------------- */
+/* --- rows that a run uses --------------------------------------------------------------------- */
 
 /* All rows of the queue, with defaults for families that have none yet. Thread: the queue's owner.
  */
@@ -58,9 +58,10 @@ char *cld_tuning_path(const char *cache_dir, const struct cld_device_info *d);
 
 /* Whether a table of this device may be written to `path`, before there is anything to write: what
  * is there is empty or such a table (CLD_E_INPUT if not), and a file can be made beside it
- * (CLD_E_USAGE without a name, CLD_E_IO). `automatic`: of cld_tuning_path, where what others may
- * have written is refused too. Warns of rows that will not be kept. */
-enum cld_status cld_tuning_writable(const char *path, bool automatic,
+ * (CLD_E_USAGE without a name, CLD_E_IO). CLD_TUNING_AUTOMATIC: that of cld_tuning_path, where what
+ * others may have written is refused too. Warns of rows that will be lost. */
+enum cld_tuning_place { CLD_TUNING_NAMED, CLD_TUNING_AUTOMATIC };
+enum cld_status cld_tuning_writable(const char *path, enum cld_tuning_place place,
                                     const struct cld_device_info *d, struct cld_error *err);
 
 /* Writes the records into the table of this device at `path`, written aside and renamed. Rows that
@@ -70,15 +71,14 @@ enum cld_status cld_tuning_save(const char *path, const struct cld_device_info *
                                 const struct cld_tuned_result *records, size_t n,
                                 struct cld_error *err);
 
-/* Reads the text of a table; rows that fit the device go to *out with this origin. `exact`: its
- * driver and platform must be this device's, or its rows are passed over. CLD_E_INPUT if anything
- * about it is wrong. *is_of_device: it is for this device. */
+/* Reads the text of a table; rows that fit the device go to *out with this origin. Unless
+ * the table is built in, its driver and platform must be this device's, or its rows are ignored.
+ * CLD_E_INPUT if anything about it is wrong. *is_of_device: it is for this device. */
 enum cld_status cld_tuning_parse(const char *text, size_t n_bytes, const char *name,
                                  const struct cld_device_info *d, enum cld_tuning_origin origin,
-                                 bool exact, struct cld_tuning *out, bool *is_of_device,
-                                 struct cld_error *err);
+                                 struct cld_tuning *out, bool *is_of_device, struct cld_error *err);
 
-/* The i-th table that is built in, and its file's name; NULL behind the last. */
+/* The i-th table that is built in, and its file's name; NULL after the last. */
 const char *cld_tuning_shipped(size_t i, const char **name, size_t *n_bytes);
 
 #endif
