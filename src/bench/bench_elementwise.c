@@ -1,6 +1,6 @@
 /* bench_elementwise.c - operations that are bound by memory: norms, rotary embedding, SwiGLU, rows
- * taken by index, the loss, turned copies and the optimizer on the tensors of the drafter, and a
- * plain copy to compare with. Gradients are in the storage of what they are gradients of. */
+ * taken by index, the loss, transposed copies and the optimizer on the tensors of the drafter, and
+ * a plain copy to compare with. Gradients are in the storage of what they are gradients of. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,7 +184,8 @@ static enum cld_status run_swiglu_back(struct cld_queue *q, void *arg, struct cl
     return cld_swiglu_backward(q, t[0], t[1], t[2], t[3], t[4], err);
 }
 
-/* --- rows by index, turned copies ------------------------------------------------------------- */
+/* --- rows by index, transposed copies
+ * ------------------------------------------------------------- */
 
 static void declare_gather(struct cld_bench_work *w, struct cld_bench_result *r)
 {

@@ -272,7 +272,7 @@ static enum cld_status measure_loss(const struct cld_bench *b, struct cld_queue 
     t.l.logits = cld_bench_operand(&c, CLD_F32, chunk, v, "logits");
     if (cld_head_loss_transposes(q, &t.l)) {
         struct cld_tensor *transposed =
-            cld_bench_operand(&c, CLD_BF16, h, cld_round_up(v, 8), "head, turned");
+            cld_bench_operand(&c, CLD_BF16, h, cld_round_up(v, 8), "head, transposed");
         transposed->n_cols = v;
         t.l.head_transposed = transposed;
     }
@@ -282,7 +282,7 @@ static enum cld_status measure_loss(const struct cld_bench *b, struct cld_queue 
     t.l.hit = cld_bench_operand(&c, CLD_I32, 1, n, "hits");
     if (t.l.head_transposed) {
         struct cld_tensor *transposed =
-            cld_bench_operand(&c, CLD_BF16, v, cld_round_up(chunk, 8), "d logits, turned");
+            cld_bench_operand(&c, CLD_BF16, v, cld_round_up(chunk, 8), "d logits, transposed");
         transposed->n_cols = chunk;
         t.l.d_logits = transposed;
     } else {

@@ -112,7 +112,7 @@ void cld_check_fail(struct cld_check *c, const char *fmt, ...)
 
 static void add_result(struct cld_check *c, enum cld_check_verdict verdict)
 {
-    struct cld_error ignored = CLD_ERROR_INIT; /* whoever keeps results counts them */
+    struct cld_error ignored = CLD_ERROR_INIT; /* the list of results counts them */
     struct cld_check_result *r = &c->now;
     r->verdict = verdict;
     r->storage = c->storage;
@@ -362,8 +362,9 @@ bool cld_check_transposes(struct cld_check *c)
         return false;
     if (most >= cld_transposed_group)
         return true;
-    cld_check_unsupported(c, "results are turned in work-groups of %d; this device has %zu at most",
-                          cld_transposed_group, most);
+    cld_check_unsupported(
+        c, "results are transposed in work-groups of %d; this device has %zu at most",
+        cld_transposed_group, most);
     return false;
 }
 

@@ -37,7 +37,7 @@ struct work {
     struct cld_attention_mask mask;
     struct cld_buf *scratch;
     struct cld_check_tensor *q, *k, *v, *o, *lse, *d_o, *d_q, *d_k, *d_v, *visited;
-    struct cld_check_tensor *o_transposed; /* NULL: it cannot be turned */
+    struct cld_check_tensor *o_transposed; /* NULL: it cannot be transposed */
     double *want_o, *want_lse, *want_dq, *want_dk, *want_dv,
         *row; /* row: weights, their gradients */
 };
@@ -222,14 +222,14 @@ static enum cld_status plan_and_mask(struct cld_check *c, struct work *w,
     return cld_attention_mask_set(c->q, &w->plan, w->spans, w->n_q, w->n_keys, &w->mask, err);
 }
 
-/* The result of the forward pass once more, turned, where it can be. */
+/* The result of the forward pass once more, transposed, if it can be. */
 static enum cld_status make_transposed(struct cld_check *c, struct work *w, struct cld_error *err)
 {
     if (!cld_attention_transposes(&w->plan) || !w->n_q)
         return CLD_OK;
     c->pad = 8;
     c->skew = 0;
-    return cld_check_output_transposed(c, "o, turned", w->n_q, w->geo.n_heads * w->geo.head_dim,
+    return cld_check_output_transposed(c, "o, transposed", w->n_q, w->geo.n_heads * w->geo.head_dim,
                                        &w->o_transposed, err);
 }
 

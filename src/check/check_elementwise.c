@@ -92,7 +92,7 @@ static enum cld_status swiglu_forward_case(struct cld_check *c, const struct swi
 {
     struct swiglu o;
     double *y;
-    enum cld_status s = swiglu_begin(c, transposed ? "forward turned" : "forward", k, &o, err);
+    enum cld_status s = swiglu_begin(c, transposed ? "forward transposed" : "forward", k, &o, err);
     if (s || c->skip || (s = cld_check_doubles(c, k->n * k->c, &y, err)) ||
         (s = transposed ? cld_check_output_transposed(c, "y", k->n, k->c, &o.transposed, err)
                         : cld_check_output(c, "y", c->storage, k->n, k->c, &o.y, err)))
@@ -108,7 +108,7 @@ static enum cld_status swiglu_forward_case(struct cld_check *c, const struct swi
     return CLD_OK;
 }
 
-/* What was wanted of both gradients, turned one behind the other. */
+/* The expected values of both gradients, transposed, one after the other. */
 static enum cld_status compare_swiglu_transposed(struct cld_check *c, const struct swiglu *o,
                                                  const double *d_gate, const double *d_up,
                                                  struct cld_error *err)
@@ -132,7 +132,8 @@ static enum cld_status swiglu_backward_case(struct cld_check *c, const struct sw
     double *d_gate, *d_up;
     size_t n = k->n * k->c;
     enum cld_dtype grads = k->small_gradients ? c->storage : CLD_F32;
-    enum cld_status s = swiglu_begin(c, transposed ? "backward turned" : "backward", k, &o, err);
+    enum cld_status s =
+        swiglu_begin(c, transposed ? "backward transposed" : "backward", k, &o, err);
     if (s || c->skip || (s = cld_check_doubles(c, n, &d_gate, err)) ||
         (s = cld_check_doubles(c, n, &d_up, err)) ||
         (s = cld_check_input(c, "dy", grads, k->n, k->c, 0.1, &o.dy, err)))
@@ -154,8 +155,8 @@ static enum cld_status swiglu_backward_case(struct cld_check *c, const struct sw
         return s;
     }
     o.d_gate->output = o.d_up->output = true;
-    if (transposed && (s = cld_check_output_transposed(c, "d_gate and d_up, turned", k->n, 2 * k->c,
-                                                       &o.transposed, err)))
+    if (transposed && (s = cld_check_output_transposed(c, "d_gate and d_up, transposed", k->n,
+                                                       2 * k->c, &o.transposed, err)))
         return s;
     enum cld_dtype to = o.d_gate->t.type;
     if ((s = cld_check_twice(c, run_swiglu_backward, &o, err)) ||

@@ -209,7 +209,7 @@ static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend b
     return CLD_OK;
 }
 
-/* SwiGLU of a product's results, gate's and up's columns in turns of 8, turned. */
+/* SwiGLU of a product's results, columns of gate and up interleaved by 8, transposed. */
 static enum cld_status check_swiglu(struct cld_check *c, enum cld_gemm_backend backend, size_t m,
                                     size_t n, size_t k, struct cld_error *err)
 {
@@ -248,7 +248,7 @@ done:
     return s;
 }
 
-/* Tiles that are narrow, alone and behind others, and that are not full. */
+/* Tiles that are narrow, alone and after others, and that are not full. */
 static enum cld_status check_swiglus(struct cld_check *c, enum cld_gemm_backend backend,
                                      struct cld_error *err)
 {
@@ -263,7 +263,8 @@ static enum cld_status check_swiglus(struct cld_check *c, enum cld_gemm_backend 
 /* --- operands as tensor cores take them -------------------------------------------------------
  */
 
-/* Rounded and in rows of multiples of 8, turned, or two of them turned into each other's gaps. */
+/* Rounded and in rows of multiples of 8, transposed, or two of them transposed into each other's
+ * gaps. */
 enum form { in_rows, transposed, apart };
 
 struct copy_case {
@@ -299,10 +300,10 @@ static enum cld_status run_copy(struct cld_check *c, void *arg, struct cld_error
 static enum cld_status check_copy(struct cld_check *c, const struct copy_case *k,
                                   struct cld_error *err)
 {
-    static const char *const names[] = {"in rows", "turned", "turned apart"};
+    static const char *const names[] = {"in rows", "transposed", "transposed apart"};
     struct copy o = {.k = k};
     bool two = k->form == apart;
-    /* What y holds, turned or not. */
+    /* What y holds, transposed or not. */
     size_t n_rows = two ? 2 * k->n : k->n;
     size_t n_cols = k->form == in_rows ? cld_round_up(k->c, 8) : k->c;
     double *want;

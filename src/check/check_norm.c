@@ -153,7 +153,7 @@ static enum cld_status rms_transposed_case(struct cld_check *c, const struct rms
 {
     struct rms r;
     double *y, *rstd;
-    enum cld_status s = rms_begin(c, "turned", k, &r, err);
+    enum cld_status s = rms_begin(c, "transposed", k, &r, err);
     if (s || c->skip || (s = cld_check_output_transposed(c, "y", k->n, k->c, &r.y, err)) ||
         (s = cld_check_output(c, "rstd", CLD_F32, 1, k->n, &r.rstd, err)) ||
         (s = cld_check_doubles(c, k->n * k->c, &y, err)) ||

@@ -12,7 +12,7 @@
  */
 
 /* Where the gradient goes: nowhere, in the place of the logits, or to a tensor of its own in the
- * storage of the run; turned it goes there alone, by losses that are known. */
+ * storage of the run; transposed it goes only there, with losses that are known. */
 enum ce_gradient { NO_GRADIENT, IN_PLACE, APART, TRANSPOSED };
 
 struct ce_case {
@@ -94,8 +94,10 @@ static void ce_rows(const struct cld_check *c, const struct ce_case *k, double *
 static enum cld_status ce_begin(struct cld_check *c, const struct ce_case *k, struct ce *o,
                                 struct cld_error *err)
 {
-    static const char *const names[] = {
-        [NO_GRADIENT] = " forward", [IN_PLACE] = "", [APART] = " apart", [TRANSPOSED] = " turned"};
+    static const char *const names[] = {[NO_GRADIENT] = " forward",
+                                        [IN_PLACE] = "",
+                                        [APART] = " apart",
+                                        [TRANSPOSED] = " transposed"};
     enum cld_dtype type = k->f32 ? CLD_F32 : c->storage;
     double *logits, *labels, *weights;
     enum cld_status s = CLD_OK;

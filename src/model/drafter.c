@@ -18,8 +18,8 @@ enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, str
     for (size_t i = 0; i < cld_min(c->n_layers, CLD_MAX_DRAFT_LAYERS); i++)
         slides |= c->sliding[i];
     if (!c->n_layers || c->n_layers > CLD_MAX_DRAFT_LAYERS)
-        return cld_fail(err, CLD_E_USAGE, "", "a drafter has 1 to %d layers, not %zu",
-                        CLD_MAX_DRAFT_LAYERS, c->n_layers);
+        return cld_fail(err, CLD_E_USAGE, "change drafter.layers",
+                        "a drafter has 1 to %d layers, not %zu", CLD_MAX_DRAFT_LAYERS, c->n_layers);
     if (!c->n_heads || !c->n_kv_heads || c->n_heads % c->n_kv_heads)
         return cld_fail(err, CLD_E_USAGE, "query heads must be a multiple of KV heads",
                         "drafter with %zu query heads and %zu KV heads", c->n_heads, c->n_kv_heads);
@@ -70,8 +70,7 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
     size_t n_draft = cld_mul(d->limits.n_blocks, config->block_size);
     size_t n_seen = cld_add(cld_max(d->limits.n_ctx, d->limits.n_cached), n_draft);
     if (!(d->layers = calloc(config->n_layers, sizeof *d->layers)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a drafter of %zu layers",
-                        config->n_layers);
+        return cld_fail_memory(err, "a drafter of %zu layers", config->n_layers);
     if ((s = cld_attention_plan(q, options->attention, n_draft, n_seen, config->n_heads,
                                 config->n_kv_heads, config->head_dim, options->storage,
                                 options->storage, options->train, &d->attention, err)) ||

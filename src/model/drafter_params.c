@@ -84,8 +84,7 @@ enum cld_status cld_drafter_list_params(struct cld_drafter *d, struct cld_error 
 {
     size_t n_shards = cld_max(1, d->options.n_shards);
     if (!(d->params = calloc(3 + 11 * d->config.n_layers, sizeof *d->params)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a drafter of %zu layers",
-                        d->config.n_layers);
+        return cld_fail_memory(err, "a drafter of %zu layers", d->config.n_layers);
     name_params(d);
     place_params(d);
     d->shard_n = cld_drafter_shard(d, d->options.shard, n_shards, &d->shard_first);

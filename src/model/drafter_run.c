@@ -18,12 +18,11 @@ enum cld_status cld_drafter_prepare(struct cld_drafter *d, struct cld_error *err
     d->host_ce = calloc(n_draft, sizeof *d->host_ce);
     d->host_hit = calloc(n_draft, sizeof *d->host_hit);
     if (!d->spans || !d->host_ce || !d->host_hit)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu draft rows", n_draft);
+        return cld_fail_memory(err, "%zu draft rows", n_draft);
     struct cld_rope rope = {.type = CLD_ROPE_DEFAULT, .theta = d->config.rope_theta};
     float *table = malloc(cld_tensor_bytes(&d->rope));
     if (!table)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a rotary table of %zu positions",
-                        d->rope.n_rows);
+        return cld_fail_memory(err, "a rotary table of %zu positions", d->rope.n_rows);
     cld_rope_table(&rope, d->config.head_dim, d->rope.n_rows, table);
     s = cld_buf_write(d->rope.buf, 0, table, cld_tensor_bytes(&d->rope), err);
     free(table);

@@ -328,7 +328,7 @@ enum cld_status cld_graph_run(const struct cld_graph *g, size_t first, size_t n,
                               const struct cld_graph_run *run, struct cld_error *err)
 {
     if (g->no_memory)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the list of operations");
+        return cld_fail_memory(err, "the list of operations");
     for (size_t i = first; i < first + n; i++) {
         enum cld_status s = run_op(&g->ops[i], i > first && g->ops[i].same_a, run, err);
         if (s) {

@@ -189,7 +189,7 @@ enum cld_status cld_plan_check(const struct cld_plan *p, const char *who, size_t
     const char *name = "";
     size_t sum = cld_plan_bytes(p), largest = cld_plan_largest(p, &name);
     if (p->no_memory)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory to plan its buffers", who);
+        return cld_fail_memory(err, "the buffers of %s", who);
     if (!cld_size_ok(sum))
         return cld_fail(err, CLD_E_MEMORY, "look at lengths, rows and anchors",
                         "%s: the planned sizes overflow", who);

@@ -34,11 +34,17 @@ static enum cld_status softmax(double *p, const float *logits, size_t n, double 
     double top = -INFINITY, sum = 0;
     for (size_t i = 0; i < n; i++) {
         if (isnan(logits[i]) || logits[i] == INFINITY)
-            return cld_fail(err, CLD_E_NUMERIC, "", "logit %zu of %zu is %g", i, n, logits[i]);
+            return cld_fail(
+                err, CLD_E_NUMERIC,
+                "check the weights; try runtime.precision = fp32, and run 'cldraft check-kernels'",
+                "logit %zu of %zu is %g", i, n, logits[i]);
         top = fmax(top, logits[i]);
     }
     if (top == -INFINITY)
-        return cld_fail(err, CLD_E_NUMERIC, "", "none of %zu logits is finite", n);
+        return cld_fail(
+            err, CLD_E_NUMERIC,
+            "check the weights; try runtime.precision = fp32, and run 'cldraft check-kernels'",
+            "none of %zu logits is finite", n);
     for (size_t i = 0; i < n; i++)
         sum += p[i] = exp((logits[i] - top) / temperature);
     for (size_t i = 0; i < n; i++)
@@ -55,7 +61,7 @@ static enum cld_status keep_nucleus(struct cld_nucleus *c, size_t n, double top_
     size_t n_likely = 0;
     double sum = 0;
     if (!likely)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu probabilities", n);
+        return cld_fail_memory(err, "%zu probabilities", n);
     for (size_t i = 0; i < n; i++)
         if (c->p[i] >= (1 - top_p) / (double)n)
             likely[n_likely++] = (struct candidate){c->p[i], (int32_t)i};

@@ -442,8 +442,7 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     t->tap_parts = calloc(cld_max(1, options->n_taps), sizeof *t->tap_parts);
     t->n_cached = calloc(n_texts(t), sizeof *t->n_cached);
     if (!t->keys || !t->n_cached || !t->layers || !t->packed || !t->tap_parts)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a target of %zu layers",
-                        t->n_layers);
+        return cld_fail_memory(err, "a target of %zu layers", t->n_layers);
     t->transposed = gemms_transpose(t);
     t->fused = gemms_fuse_swiglu(t);
     plan_weights(t, plan);
@@ -559,7 +558,7 @@ enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *e
         return CLD_OK;
     float *table = malloc(n_bytes);
     if (!table)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a rotary table");
+        return cld_fail_memory(err, "a rotary table");
     cld_rope_table(&t->config.rope, t->config.head_dim, t->rope.n_rows, table);
     /* Last half first: each moves away from the beginning. */
     size_t half = t->config.head_dim / 2, workspace = t->head_workspace / 2;
@@ -579,7 +578,7 @@ static enum cld_status prepare(struct cld_target *t, struct cld_error *err)
     if (n && (!(t->spans = calloc(n, sizeof *t->spans)) ||
               !(t->host_positions = calloc(n, sizeof *t->host_positions)) ||
               !(t->host_places = calloc(n, sizeof *t->host_places))))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the mask of %zu tokens", n);
+        return cld_fail_memory(err, "the mask of %zu tokens", n);
     return cld_target_upload_rope(t, err);
 }
 
@@ -643,9 +642,11 @@ static enum cld_status run_pass(struct cld_target *t, const int32_t *ids, const 
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || (size_t)ids[i] >= t->config.vocab || positions[i] < 0 ||
             (size_t)positions[i] >= t->rope.n_rows)
-            return cld_fail(err, CLD_E_INPUT, "",
-                            "token %zu: id %d or position %d is outside %zu ids, %zu positions", i,
-                            (int)ids[i], (int)positions[i], t->config.vocab, t->rope.n_rows);
+            return cld_fail(
+                err, CLD_E_INPUT,
+                "check that the rows were tokenized for this target, and data.max_length",
+                "token %zu: id %d or position %d is outside %zu ids, %zu positions", i, (int)ids[i],
+                (int)positions[i], t->config.vocab, t->rope.n_rows);
     if (!n)
         return CLD_OK;
     if ((s = cld_attention_mask_set(t->q, &t->attention, t->spans, n, n_keys, &t->mask, err)) ||

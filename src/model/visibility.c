@@ -30,7 +30,7 @@ enum cld_status cld_drafter_check_visibility(struct cld_drafter *d, const struct
     size_t anchor = (size_t)b->positions[b->n_ctx + b->n_draft - b->block_size];
     float *z = malloc(cld_mul(3 * sizeof *z, n));
     if (!z)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a block");
+        return cld_fail_memory(err, "a block");
     if ((s = look(d, b, 0, 0, z, err)) || (s = look(d, b, anchor, b->n_ctx, z + n, err)) ||
         (s = look(d, b, 0, anchor, z + 2 * n, err)))
         goto done;

@@ -177,10 +177,10 @@ enum cld_status cld_ptx_change(const char *text, size_t n_bytes,
     if ((s = read_header(text, end, change, report, err)))
         return s;
     if (!(f = open_memstream(out, n_out)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu bytes of program text", n_bytes);
+        return cld_fail_memory(err, "%zu bytes of program text", n_bytes);
     s = put_lines(f, text, end, change, report, err);
     if (fclose(f) && !s)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu bytes of program text", n_bytes);
+        s = cld_fail_memory(err, "%zu bytes of program text", n_bytes);
     if (!s && !report->n_kernels)
         s = cld_fail(err, CLD_E_DEVICE, hint, "the program text holds no kernel");
     if (!s && !change->target != !report->n_uncommented)

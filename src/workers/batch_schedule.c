@@ -30,7 +30,7 @@ void cld_job_free(struct cld_job *j)
 
 static enum cld_status no_memory(struct cld_error *err)
 {
-    return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the micro-batches of a step");
+    return cld_fail_memory(err, "the micro-batches of a step");
 }
 
 /* The feed's documents hold until its next call; those of a job hold as long as the job. */

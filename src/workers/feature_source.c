@@ -95,7 +95,7 @@ enum cld_status cld_features_fill(struct cld_feature_store *f, struct cld_sync *
         return cld_features_read(f, w, it, to, err);
     bool *is_new = calloc(cld_max(1, it->n_docs), sizeof *is_new);
     if (!is_new)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a micro-batch");
+        return cld_fail_memory(err, "a micro-batch");
     if (needs_target(f, it)) {
         for (size_t i = 0; i < it->n_docs; i++)
             is_new[i] = !is_repeated(it, i) &&

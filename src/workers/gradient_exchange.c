@@ -88,7 +88,7 @@ enum cld_status cld_gradient_exchange_open(struct cld_gradient_exchange *x, stru
             ok = (m->next[c] = calloc(n, sizeof *m->next[c])) && ok;
     }
     if (!ok)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for an exchange of %zu drafters", n);
+        return cld_fail_memory(err, "an exchange of %zu drafters", n);
     if (machines->link && (n * n + n) * n_buckets + 4 * n > cld_link_n_tags(machines->link))
         return cld_fail(err, CLD_E_USAGE, "take fewer drafters",
                         "%zu drafters and %zu buckets need more message tags than there are", n,

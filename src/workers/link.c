@@ -100,7 +100,8 @@ static void take_farewell(struct cld_link *l, size_t peer)
     struct cld_error why = CLD_ERROR_INIT;
     if (!f->status)
         return;
-    cld_fail(&why, (enum cld_status)f->status, "", "machine %zu: %.500s", peer, f->what);
+    cld_fail(&why, (enum cld_status)f->status, "look at the log of that machine",
+             "machine %zu: %.500s", peer, f->what);
     stop_with(l, &why);
 }
 
@@ -233,7 +234,7 @@ static enum cld_status post(struct cld_link *l, const struct post *what, struct 
 {
     struct post *p = malloc(sizeof *p);
     if (!p)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a message");
+        return cld_fail_memory(err, "a message");
     *p = *what;
     pthread_mutex_lock(&l->lock);
     *l->fresh_end = p;
@@ -297,7 +298,7 @@ enum cld_status cld_link_gather(struct cld_link *l, const void *mine, size_t n_b
     size_t *n_done = calloc(1, sizeof *n_done);
     char *out = malloc(n_bytes), *in = malloc(n * n_bytes);
     if (!n_done || !out || !in) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a message");
+        s = cld_fail_memory(err, "a message");
         goto done;
     }
     memcpy(out, mine, n_bytes);
@@ -321,8 +322,8 @@ enum cld_status cld_link_any(struct cld_link *l, bool mine, bool *any, struct cl
 {
     size_t n = cld_link_n(l);
     bool *all = calloc(n, sizeof *all);
-    enum cld_status s = all ? cld_link_gather(l, &mine, sizeof mine, all, err)
-                            : cld_fail(err, CLD_E_MEMORY, "", "no host memory for a message");
+    enum cld_status s =
+        all ? cld_link_gather(l, &mine, sizeof mine, all, err) : cld_fail_memory(err, "a message");
     *any = false;
     for (size_t i = 0; i < n && !s; i++)
         *any |= all[i];
@@ -438,14 +439,14 @@ static enum cld_status start(struct cld_link *l, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     if (!(l->others = calloc(l->n, sizeof *l->others)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a link of %zu machines", l->n);
+        return cld_fail_memory(err, "a link of %zu machines", l->n);
     for (size_t i = 0; i < l->n && !s; i++)
         if (i != l->rank)
             s = post_receive(l, i, TAG_END, &l->others[i], sizeof *l->others, &l->n_farewells, err);
     int failed = s ? 0 : pthread_create(&l->thread, NULL, run_link, l);
     if (failed)
-        s = cld_fail(err, CLD_E_MEMORY, "", "cannot start the thread of the link: %s",
-                     strerror(failed));
+        s = cld_fail(err, CLD_E_MEMORY, "raise the limit of threads (ulimit -u)",
+                     "cannot start the thread of the link: %s", strerror(failed));
     return s;
 }
 
@@ -473,7 +474,7 @@ enum cld_status cld_link_open(struct cld_link **out, struct cld_error *err)
                         n);
     struct cld_link *l = calloc(1, sizeof *l);
     if (!l)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a link");
+        return cld_fail_memory(err, "a link");
     l->transport = transport();
     l->fresh_end = &l->fresh;
     cld_sync_init(&l->sync);

@@ -34,8 +34,8 @@ static enum cld_status start(struct cld_pipeline *p, struct cld_error *err)
         m->index = i < p->set->n_targets ? i : i - p->set->n_targets;
         int failed = pthread_create(&m->thread, NULL, cld_member_run, m);
         if (failed)
-            s = cld_fail(err, CLD_E_MEMORY, "", "cannot start the thread of %s: %s", m->who->name,
-                         strerror(failed));
+            s = cld_fail(err, CLD_E_MEMORY, "raise the limit of threads (ulimit -u)",
+                         "cannot start the thread of %s: %s", m->who->name, strerror(failed));
         else
             p->n_started++;
     }
@@ -56,7 +56,7 @@ enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld
     size_t n = set->n_targets + set->n_drafters;
     struct cld_pipeline *p = *out = calloc(1, sizeof *p);
     if (!p)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a pipeline");
+        return cld_fail_memory(err, "a pipeline");
     p->cfg = cfg;
     p->setup = setup;
     p->set = set;
@@ -71,7 +71,7 @@ enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld
     p->waits_before = calloc(n, sizeof *p->waits_before);
     p->results = calloc(machines->n_drafters, sizeof *p->results);
     if (!p->members || !p->waits_now || !p->waits_before || !p->results)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu workers", n);
+        return cld_fail_memory(err, "%zu workers", n);
     if ((s = cld_ring_open(&p->ring, p->sync, set->n_targets, cfg->devices.ring_slots,
                            set->n_drafters, err)) ||
         (s = cld_gradient_exchange_open(&p->exchange, p->sync, machines,
@@ -267,10 +267,7 @@ enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,
         image->ema = d->options.ema ? malloc(cld_mul(d->n_elems, sizeof(float))) : NULL;
         o.image = image;
         if (!image->master || !image->m || !image->v || (d->options.ema && !image->ema))
-            s = cld_fail(err, CLD_E_MEMORY, "",
-                         "no host memory to gather a checkpoint of %zu "
-                         "parameters",
-                         d->n_elems);
+            s = cld_fail_memory(err, "gathering a checkpoint of %zu parameters", d->n_elems);
     }
     if (s || (s = give_order(p, &o, err)))
         return s;

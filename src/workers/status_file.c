@@ -191,7 +191,7 @@ enum cld_status cld_status_file_open(const char *dir, size_t n_steps, size_t n_w
     struct cld_status_file *b = calloc(1, sizeof *b);
     *out = NULL;
     if (!b)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the status");
+        return cld_fail_memory(err, "the status");
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->ending, NULL);
     b->lock_fd = -1;
@@ -204,7 +204,7 @@ enum cld_status cld_status_file_open(const char *dir, size_t n_steps, size_t n_w
     b->lock_path = cld_format("%s/status.lock", dir);
     b->workers = calloc(cld_max(1, n_workers), sizeof *b->workers);
     if (!b->path || !b->lock_path || !b->workers) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for the status");
+        s = cld_fail_memory(err, "the status");
         goto done;
     }
     for (size_t i = 0; i < n_workers; i++) {
@@ -216,7 +216,8 @@ enum cld_status cld_status_file_open(const char *dir, size_t n_steps, size_t n_w
         goto done;
     int failed = pthread_create(&b->thread, NULL, keep_writing, b);
     if (failed) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "cannot start the status thread: %s", strerror(failed));
+        s = cld_fail(err, CLD_E_MEMORY, "raise the limit of threads (ulimit -u)",
+                     "cannot start the status thread: %s", strerror(failed));
         goto done;
     }
     *out = b;

@@ -57,7 +57,7 @@ static enum cld_status capacity_for(struct cld_step *t, size_t n, struct cld_err
         return CLD_OK;
     struct cld_document *grown = realloc(t->pass, cld_mul(n, sizeof *grown));
     if (!grown)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu documents", n);
+        return cld_fail_memory(err, "%zu documents", n);
     t->pass = grown;
     t->n_pass = n;
     return CLD_OK;

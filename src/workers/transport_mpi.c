@@ -46,7 +46,7 @@ static void close_mpi(void)
 static enum cld_status begin(MPI_Request **r, struct cld_error *err)
 {
     *r = malloc(sizeof **r);
-    return *r ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "no host memory for a message");
+    return *r ? CLD_OK : cld_fail_memory(err, "a message");
 }
 
 static enum cld_status send_mpi(const void *from, size_t n_bytes, size_t to, int tag,

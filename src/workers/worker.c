@@ -143,7 +143,7 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                       .norm = &w->target.norm}};
     char *cache_dir = NULL;
     if (!(w->plan = cld_plan_new()))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
+        return cld_fail_memory(err, "a plan");
     if ((s = cld_tuning_of(cfg, device, &w->tuning, err)) ||
         (s = cld_worker_cache_dir(cfg, device, &cache_dir, &w->no_cache, err)))
         return s;

@@ -93,7 +93,7 @@ enum cld_status cld_worker_set_make(struct cld_worker_set *c, const struct cld_c
     c->decodes = cfg->eval.decode_every && cfg->eval.decode_rows && cfg->data.heldout;
     c->at = calloc(n_members(c), sizeof *c->at);
     if (!c->at)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of workers");
+        return cld_fail_memory(err, "a list of workers");
     for (size_t i = 0; i < c->n_targets && !s; i++) {
         const char *beside = d->n ? d->v[i % d->n] : t->n ? t->v[0] : NULL;
         s = c->reads ? add(c, i, "reader", beside, cfg, devices, err)
