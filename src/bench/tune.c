@@ -128,12 +128,8 @@ static enum cld_status check(struct tuner *t, const struct cld_tuned_row *row,
                              struct cld_error *err)
 {
     struct cld_check_results results = {0};
-    struct cld_check c = {.q = t->q,
-                          .seed = 1,
-                          .no_transposed = true,
-                          .storage = t->subject->storage,
-                          .op = op,
-                          .results = &results};
+    struct cld_check c = {
+        .q = t->q, .seed = 1, .storage = t->subject->storage, .op = op, .results = &results};
     set_row(t, row, true);
     enum cld_status s = op->run(&c, err);
     *right = !s && !c.n_failed && c.n_passed;

@@ -145,7 +145,6 @@ static void run_task(const struct set *set, struct task *t)
                           .storage = t->storage,
                           .op = t->op,
                           .mode = o->mode,
-                          .no_transposed = o->no_transposed,
                           .only = o->only,
                           .max_elems = o->max_elems,
                           .results = &t->results};

@@ -23,13 +23,13 @@ static const size_t head_unit = 8;
 
 /* --- description ------------------------------------------------------------------------------ */
 
-/* Rows of a turned matrix are read in units of so many elements. */
-static const size_t row_unit = 8;
+/* Where a GEMM makes SwiGLU, so many rows of gate's weight and of up's follow each other in turns.
+ */
+static const size_t turn_rows = 8;
 
-/* Columns of the MLP's gate or up. */
-static size_t mlp_workspace(const struct cld_target *t)
+static bool is_in_turns(const struct cld_target *t, const char *name)
 {
-    return t->transposed ? cld_round_up(t->config.intermediate, row_unit) : t->config.intermediate;
+    return t->fused && (strstr(name, "mlp.gate_proj") || strstr(name, "mlp.up_proj"));
 }
 
 /* What projects to n_rows values: a matrix of n_cols columns or, n_cols being 1, a bias. Alone,
@@ -41,17 +41,11 @@ struct weight {
     bool there;
 };
 
-/* [n_rows, n_cols]; a matrix of a target that keeps them turned is. */
 static void plan_matrix(const struct cld_target *t, struct cld_tensor *to, size_t n_rows,
                         size_t n_cols, size_t i, const char *name, struct cld_plan *plan)
 {
-    bool transpose = t->transposed && n_rows > 1;
-    size_t across = transpose ? n_rows : n_cols;
-    /* Rows of a turned matrix begin at multiples of 16 bytes. */
-    cld_plan_tensor(plan, to, t->options.storage, transpose ? n_cols : n_rows,
-                    transpose ? cld_round_up(across, 8) : across, CLD_FOR_FROZEN,
+    cld_plan_tensor(plan, to, t->options.storage, n_rows, n_cols, CLD_FOR_FROZEN,
                     "model.layers.%zu.%s", i, name);
-    to->n_cols = across;
 }
 
 static void plan_weight(const struct cld_target *t, const struct weight *w, size_t i,
@@ -61,19 +55,21 @@ static void plan_weight(const struct cld_target *t, const struct weight *w, size
         plan_matrix(t, w->t, w->n_rows, w->n_cols, i, w->name, plan);
         return;
     }
-    bool by_columns = t->transposed || w->packed->n_rows == 1; /* a bias is a row */
-    size_t at = by_columns ? w->first : cld_mul(w->first, w->n_cols);
-    cld_plan_part(plan, w->t, w->packed, at, by_columns ? w->packed->n_rows : w->n_rows,
-                  by_columns ? w->n_rows : w->n_cols, "model.layers.%zu.%s", i, w->name);
-    if (w->packed->n_rows > 1)
-        w->t->ld = w->packed->ld;
+    bool is_bias = w->packed->n_rows == 1;   /* a row */
+    bool in_turns = is_in_turns(t, w->name); /* a row of the tensor is turn_rows of the weight */
+    size_t unit = in_turns ? turn_rows : 1;
+    cld_plan_part(plan, w->t, w->packed, cld_mul(w->first, w->n_cols),
+                  is_bias ? 1 : w->n_rows / unit, is_bias ? w->n_rows : cld_mul(unit, w->n_cols),
+                  "model.layers.%zu.%s", i, w->name);
+    if (in_turns)
+        w->t->ld = cld_mul3(2, unit, w->n_cols);
 }
 
 static void plan_packed(struct cld_target *t, size_t i, size_t n_qkv, struct cld_plan *plan)
 {
     const struct cld_model_config *c = &t->config;
     struct cld_target_packed *j = &t->packed[i];
-    size_t n_gu = cld_mul(2, mlp_workspace(t));
+    size_t n_gu = cld_mul(2, c->intermediate);
     plan_matrix(t, &j->wqkv, n_qkv, c->hidden, i, "q, k and v", plan);
     plan_matrix(t, &j->wgu, n_gu, c->hidden, i, "gate and up", plan);
     if (c->qkv_bias)
@@ -89,8 +85,7 @@ static void plan_layer(struct cld_target *t, size_t i, struct cld_plan *plan)
     struct cld_target_packed *j = &t->packed[i];
     size_t q = c->n_heads * t->head_workspace, kv = c->n_kv_heads * t->head_workspace,
            h = c->hidden;
-    /* up's first value; where the product makes SwiGLU, columns come in turns of a unit. */
-    size_t n = c->intermediate, n_up = t->fused ? row_unit : mlp_workspace(t);
+    size_t n = c->intermediate, n_up = t->fused ? turn_rows : n; /* up's first value */
     const struct weight list[] = {
         {&l->ln1, NULL, 1, h, 0, "input_layernorm.weight", true},
         {&l->wq, &j->wqkv, q, h, 0, "self_attn.q_proj.weight", true},
@@ -171,25 +166,6 @@ static void plan_keys(struct cld_target *t, struct cld_plan *plan)
     }
 }
 
-/* Whether SwiGLU's kernel may turn its result for the product that wants it so. n_tokens are a
- * multiple of 8. */
-static bool transposes_mlp(const struct cld_target *t)
-{
-    return t->transposed && t->options.storage == CLD_BF16 && t->config.intermediate % 8 == 0;
-}
-
-/* The same of norms. */
-static bool transposes_norms(const struct cld_target *t)
-{
-    return t->transposed && t->options.storage == CLD_BF16 && t->config.hidden % 8 == 0;
-}
-
-/* And of attention. */
-static bool transposes_attention(const struct cld_target *t)
-{
-    return t->transposed && cld_attention_transposes(&t->attention);
-}
-
 static void plan_activations(struct cld_target *t, struct cld_plan *plan)
 {
     const struct cld_model_config *c = &t->config;
@@ -204,10 +180,6 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
     cld_plan_tensor(plan, &t->x, s, n, c->hidden, p, "target x");
     cld_plan_tensor(plan, &t->x_mid, s, n, c->hidden, p, "target x mid");
     cld_plan_tensor(plan, &t->y, s, n, c->hidden, p, "target norm");
-    if (transposes_norms(t)) {
-        cld_plan_part(plan, &t->y_transposed, &t->y, 0, c->hidden, n, "target norm, turned");
-        cld_plan_tensor(plan, &t->rstd, CLD_F32, 1, n, p, "target norm's scales");
-    }
     cld_plan_tensor(plan, &t->qkv, s, n, q + 2 * kv, p, "target projections");
     cld_plan_columns(plan, &t->q_raw, &t->qkv, 0, q, "target q projection");
     cld_plan_columns(plan, &t->k_raw, &t->qkv, q, kv, "target k projection");
@@ -217,17 +189,15 @@ static void plan_activations(struct cld_target *t, struct cld_plan *plan)
         cld_plan_tensor(plan, &t->k_new, s, n, kv, p, "target k of a pass");
         cld_plan_tensor(plan, &t->places, CLD_I32, 1, n, CLD_FOR_INPUT, "target places");
     }
-    bool transposes = transposes_attention(t);
-    cld_plan_tensor(plan, &t->o, s, transposes ? q : n, transposes ? n : q, p, "target attention");
+    cld_plan_tensor(plan, &t->o, s, n, q, p, "target attention");
     cld_plan_tensor(plan, &t->lse, CLD_F32, c->n_heads, n, p, "target lse");
-    size_t workspace = mlp_workspace(t), wide = c->intermediate;
+    size_t wide = c->intermediate;
     if (!t->fused) {
-        cld_plan_tensor(plan, &t->gate_up, s, n, 2 * workspace, p, "target gate and up");
+        cld_plan_tensor(plan, &t->gate_up, s, n, 2 * wide, p, "target gate and up");
         cld_plan_columns(plan, &t->gate, &t->gate_up, 0, wide, "target gate");
-        cld_plan_columns(plan, &t->up, &t->gate_up, workspace, wide, "target up");
+        cld_plan_columns(plan, &t->up, &t->gate_up, wide, wide, "target up");
     }
-    cld_plan_tensor(plan, &t->act, s, transposes_mlp(t) ? wide : n, transposes_mlp(t) ? n : wide, p,
-                    "target mlp");
+    cld_plan_tensor(plan, &t->act, s, n, wide, p, "target mlp");
     if (t->options.n_logits) {
         cld_plan_tensor(plan, &t->rows, CLD_I32, 1, t->options.n_logits, CLD_FOR_INPUT,
                         "rows of logits");
@@ -255,25 +225,20 @@ static double score_scale(const struct cld_target *t)
     return (t->config.qk_norm ? head_share(t) : 1) / sqrt((double)t->config.head_dim);
 }
 
-/* Of x W^T, by whether x was made turned. */
-static enum cld_gemm_kind kind_of(const struct cld_target *t, bool x_transposed)
+/* c = x w^T (+ bias) (+ residual). */
+static void add_projection(struct cld_target *t, struct cld_ref x, const struct cld_tensor *w,
+                           struct cld_ref bias, struct cld_ref residual, struct cld_ref c)
 {
-    return x_transposed ? CLD_GEMM_TN : t->transposed ? CLD_GEMM_NN : CLD_GEMM_NT;
+    cld_add_gemm(&t->forward, CLD_GEMM_NT, x, CLD_ALL(w), bias, residual, c);
 }
 
-/* y = norm(x), made as a product wants it; *kind is of y W^T. */
+/* y = norm(x). */
 static struct cld_ref add_norm(struct cld_target *t, const struct cld_tensor *x,
-                               const struct cld_tensor *norm, enum cld_gemm_kind *kind)
+                               const struct cld_tensor *norm)
 {
-    bool transposes = transposes_norms(t);
-    struct cld_ref y = transposes ? cld_transposed(CLD_CTX(&t->y_transposed)) : CLD_CTX(&t->y);
-    float eps = (float)t->config.rms_norm_eps;
-    if (transposes)
-        cld_add_rmsnorm_transposed(&t->forward, CLD_CTX(x), CLD_ALL(norm), eps, y,
-                                   CLD_CTX(&t->rstd));
-    else
-        cld_add_rmsnorm(&t->forward, CLD_CTX(x), CLD_ALL(norm), eps, y, CLD_NONE);
-    *kind = kind_of(t, transposes);
+    struct cld_ref y = CLD_CTX(&t->y);
+    cld_add_rmsnorm(&t->forward, CLD_CTX(x), CLD_ALL(norm), (float)t->config.rms_norm_eps, y,
+                    CLD_NONE);
     return y;
 }
 
@@ -284,22 +249,14 @@ static void add_mlp(struct cld_target *t, size_t i)
     const struct cld_model_config *c = &t->config;
     const struct cld_target_layer *l = &t->layers[i];
     const struct cld_target_packed *j = &t->packed[i];
-    bool transposes = transposes_mlp(t);
-    struct cld_ref act = transposes ? cld_transposed(CLD_CTX(&t->act)) : CLD_CTX(&t->act);
-    enum cld_gemm_kind kind;
-    struct cld_ref y = add_norm(t, &t->x_mid, &l->ln2, &kind);
+    struct cld_ref act = CLD_CTX(&t->act), y = add_norm(t, &t->x_mid, &l->ln2);
     if (t->fused) {
-        cld_add_gemm_swiglu(g, kind, y, CLD_ALL(&j->wgu), act);
+        cld_add_gemm_swiglu(g, y, CLD_ALL(&j->wgu), act);
     } else {
-        cld_add_gemm(g, kind, y, CLD_ALL(&j->wgu), bias(&j->bgu, c->mlp_bias), CLD_NONE,
-                     CLD_CTX(&t->gate_up));
-        if (transposes)
-            cld_add_swiglu_transposed(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
-        else
-            cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
+        add_projection(t, y, &j->wgu, bias(&j->bgu, c->mlp_bias), CLD_NONE, CLD_CTX(&t->gate_up));
+        cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
     }
-    cld_add_gemm(g, kind_of(t, transposes), act, CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias),
-                 CLD_CTX(&t->x_mid), CLD_CTX(&t->x));
+    add_projection(t, act, &l->wd, bias(&l->bd, c->mlp_bias), CLD_CTX(&t->x_mid), CLD_CTX(&t->x));
 }
 
 static void add_layer(struct cld_target *t, size_t i)
@@ -312,11 +269,9 @@ static void add_layer(struct cld_target *t, size_t i)
     /* One text's keys follow each other; those of several are put to their places. */
     bool several = n_texts(t) > 1;
     struct cld_ref k_to = several ? CLD_CTX(&t->k_new) : cld_at_cache(CLD_CTX(&keys->k));
-    enum cld_gemm_kind kind;
     float head_eps = (float)(c->rms_norm_eps * head_share(t));
-    struct cld_ref y = add_norm(t, &t->x, &l->ln1, &kind);
-    cld_add_gemm(g, kind, y, CLD_ALL(&j->wqkv), bias(&j->bqkv, c->qkv_bias), CLD_NONE,
-                 CLD_CTX(&t->qkv));
+    struct cld_ref y = add_norm(t, &t->x, &l->ln1), o = CLD_CTX(&t->o);
+    add_projection(t, y, &j->wqkv, bias(&j->bqkv, c->qkv_bias), CLD_NONE, CLD_CTX(&t->qkv));
     cld_add_qknorm_rope(g, CLD_CTX(&t->q_raw), bias(&l->qn, c->qk_norm), head_eps,
                         t->head_workspace, CLD_CTX(&t->positions), CLD_ALL(&t->rope),
                         CLD_CTX(&t->q_rot), CLD_NONE);
@@ -329,13 +284,10 @@ static void add_layer(struct cld_target *t, size_t i)
     } else if (t->options.n_cached) {
         cld_add_copy(g, CLD_CTX(&t->v_raw), cld_at_cache(CLD_CTX(&keys->v)));
     }
-    bool transposes = transposes_attention(t);
-    struct cld_ref o = transposes ? cld_transposed(CLD_CTX(&t->o)) : CLD_CTX(&t->o);
     cld_add_attention(g, &t->attention, &t->mask, CLD_CTX(&t->q_rot),
                       several ? CLD_ALL(&keys->k) : CLD_SEEN(&keys->k),
                       several ? CLD_ALL(&keys->v) : CLD_SEEN(&keys->v), o, CLD_ALL(&t->lse));
-    cld_add_gemm(g, kind_of(t, transposes), o, CLD_ALL(&l->wo), bias(&l->bo, c->o_bias),
-                 CLD_CTX(&t->x), CLD_CTX(&t->x_mid));
+    add_projection(t, o, &l->wo, bias(&l->bo, c->o_bias), CLD_CTX(&t->x), CLD_CTX(&t->x_mid));
     add_mlp(t, i);
 }
 
@@ -389,36 +341,21 @@ static enum cld_status check_taps(struct cld_target *t, struct cld_error *err)
     return CLD_OK;
 }
 
-/* Whether products of this target's layers would turn their matrices at each call. */
-static bool gemms_transpose(const struct cld_target *t)
-{
-    const struct cld_model_config *c = &t->config;
-    const enum cld_dtype s = t->options.storage;
-    struct cld_tensor x = {"x", s, t->options.n_tokens, c->hidden, c->hidden, NULL, 0};
-    struct cld_tensor w = {"w", s, c->intermediate, c->hidden, c->hidden, NULL, 0};
-    struct cld_tensor y = {"y", s, t->options.n_tokens, c->intermediate, c->intermediate, NULL, 0};
-    struct cld_gemm g = {.kind = CLD_GEMM_NT, .backend = t->gemm, .a = &x, .b = &w, .c = &y};
-    return cld_gemm_transposes_b(t->q, &g);
-}
-
-/* Whether the product of gate and up makes SwiGLU of them. */
+/* Whether the GEMM of gate and up makes SwiGLU of them. */
 static bool gemms_fuse_swiglu(const struct cld_target *t)
 {
     const struct cld_model_config *c = &t->config;
     const size_t n = t->options.n_tokens, wide = cld_mul(2, c->intermediate);
-    struct cld_tensor y = {"y", CLD_BF16, c->hidden, n, n, NULL, 0};
-    struct cld_tensor w = {"w", CLD_BF16, c->hidden, wide, wide, NULL, 0};
+    struct cld_tensor y = {"y", CLD_BF16, n, c->hidden, c->hidden, NULL, 0};
+    struct cld_tensor w = {"w", CLD_BF16, wide, c->hidden, c->hidden, NULL, 0};
     struct cld_tensor gate_up = {"gate and up", CLD_BF16, n, wide, wide, NULL, 0};
-    struct cld_gemm g = {.kind = CLD_GEMM_TN, .backend = t->gemm, .a = &y, .b = &w, .c = &gate_up};
-    return transposes_norms(t) && transposes_mlp(t) && !c->mlp_bias &&
-           cld_gemm_makes_swiglu(t->q, &g);
+    struct cld_gemm g = {.kind = CLD_GEMM_NT, .backend = t->gemm, .a = &y, .b = &w, .c = &gate_up};
+    return t->options.storage == CLD_BF16 && !c->mlp_bias && cld_gemm_makes_swiglu(t->q, &g);
 }
 
-static size_t largest_matrix_bytes(const struct cld_target *t)
+static size_t gate_bytes(const struct cld_target *t)
 {
-    const struct cld_model_config *c = &t->config;
-    size_t n_rows = cld_max(c->intermediate, cld_mul(c->n_heads, c->head_dim));
-    return cld_mul3(n_rows, c->hidden, cld_dtype_bytes(t->options.storage));
+    return cld_mul3(t->config.intermediate, t->config.hidden, cld_dtype_bytes(t->options.storage));
 }
 
 enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model_config *config,
@@ -443,7 +380,6 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     t->n_cached = calloc(n_texts(t), sizeof *t->n_cached);
     if (!t->keys || !t->n_cached || !t->layers || !t->packed || !t->tap_parts)
         return cld_fail_memory(err, "a target of %zu layers", t->n_layers);
-    t->transposed = gemms_transpose(t);
     t->fused = gemms_fuse_swiglu(t);
     plan_weights(t, plan);
     plan_taps(t, plan);
@@ -461,8 +397,8 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     write_forward(t);
     t->options.taps = NULL;
     size_t n_scratch_bytes = scratch_bytes(t);
-    if (t->transposed) /* matrices pass through it while they are loaded */
-        n_scratch_bytes = cld_max(n_scratch_bytes, largest_matrix_bytes(t));
+    if (t->fused) /* weights of gate and up pass through it while they are loaded */
+        n_scratch_bytes = cld_max(n_scratch_bytes, gate_bytes(t));
     cld_plan_buffer(plan, &t->scratch, n_scratch_bytes, CLD_FOR_TEMPORARY, "target scratch");
     return CLD_OK;
 }
@@ -518,26 +454,26 @@ static struct layout layout_of(const struct cld_target *t, const struct cld_tens
     return strstr(w->name, "o_proj") ? (struct layout){none, heads} : (struct layout){heads, none};
 }
 
-static bool is_transposed(const struct cld_target *t, const struct cld_tensor *w)
-{
-    return t->transposed && w->n_rows > 1 && w != &t->embed && w != &t->head;
-}
-
-/* Where a weight is put in its published shape: into itself, or, if it is kept turned, into the
- * scratch, from which `settle` turns it. */
+/* Where a weight is put in its published shape: into itself or, if its rows are in turns with
+ * another's, into the scratch, from which `settle` takes it. */
 static struct cld_tensor published(const struct cld_target *t, const struct cld_tensor *w)
 {
-    if (!is_transposed(t, w))
+    if (!is_in_turns(t, w->name))
         return *w;
-    return (struct cld_tensor){w->name, w->type, w->n_cols, w->n_rows, w->n_rows, t->scratch, 0};
+    size_t n_cols = w->n_cols / turn_rows;
+    return (struct cld_tensor){w->name,    w->type, cld_mul(w->n_rows, turn_rows), n_cols, n_cols,
+                               t->scratch, 0};
 }
 
 static enum cld_status settle(const struct cld_target *t, const struct cld_tensor *w,
                               const struct cld_tensor *from, struct cld_error *err)
 {
-    bool apart = t->fused && (strstr(w->name, "mlp.gate_proj") || strstr(w->name, "mlp.up_proj"));
-    return is_transposed(t, w) ? cld_gemm_transpose_apart(t->q, from, w, apart ? 2 : 1, err)
-                               : CLD_OK;
+    struct cld_tensor rows = *from;
+    if (!is_in_turns(t, w->name))
+        return CLD_OK;
+    rows.n_rows = w->n_rows;
+    rows.n_cols = rows.ld = w->n_cols;
+    return cld_add_tensors(t->q, &rows, NULL, w, err);
 }
 
 static enum cld_status load_weight(struct cld_target *t, struct cld_tensor *w, void *arg,

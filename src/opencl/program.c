@@ -50,9 +50,9 @@ static enum cld_status change_text(struct cld_queue *q, const struct cld_ptx_cha
         goto done;
     cld_debug(
         "%s: %s: PTX %s, %s to %s, %zu instructions uncommented, %zu of %zu kernels capped at "
-        "%u registers",
-        q->handle.name, key, report.version, report.from, report.to, report.n_uncommented,
-        report.n_capped, report.n_kernels, change->max_registers);
+        "%u registers, local memory of %zu bytes to %zu",
+        q->handle.name, key, report.version, report.from, report.to, report.n_uncommented, report.n_capped,
+        report.n_kernels, change->max_registers, report.local_from, change->local_bytes);
     clReleaseProgram(*p);
     *p = assembled;
     assembled = NULL;
@@ -143,12 +143,12 @@ static enum cld_status build(struct cld_queue *q, const struct cld_kernel_spec *
     return s;
 }
 
-/* " ptx=sm_90a,128" at the end of the key of a program, or "". */
+/* " ptx=sm_90a,128,0" at the end of the key of a program, or "". */
 static void describe_change(const struct cld_ptx_change *change, char *to, size_t n_bytes)
 {
     if (change)
-        snprintf(to, n_bytes, " ptx=%s,%u", change->target ? change->target : "",
-                 change->max_registers);
+        snprintf(to, n_bytes, " ptx=%s,%u,%zu", change->target ? change->target : "",
+                 change->max_registers, change->local_bytes);
     else
         *to = '\0';
 }
@@ -157,7 +157,7 @@ static enum cld_status get_program(struct cld_queue *q, const struct cld_kernel_
                                    const struct cld_ptx_change *change, struct cld_program **out,
                                    struct cld_error *err)
 {
-    char ptx[48];
+    char ptx[64];
     enum cld_status s = CLD_OK;
     struct cld_program *p = NULL;
     char *options =
@@ -203,7 +203,7 @@ enum cld_status cld_kernel_get_ptx(struct cld_queue *q, const struct cld_kernel_
     int code = CL_SUCCESS;
     struct cld_kernel *k = NULL;
     struct cld_program *p = NULL;
-    char key[384], ptx[48];
+    char key[384], ptx[64];
     *out = NULL;
     cld_queue_check_owner(q, "cld_kernel_get");
     describe_change(change, ptx, sizeof ptx);

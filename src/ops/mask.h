@@ -1,4 +1,4 @@
-/* mask.h - who sees whom: spans of keys a query row sees, and the tile lists made from them.
+/* mask.h - visibility: spans of keys a query row sees, and the tile lists made from them.
  *
  * Context tokens of a micro-batch stand one after the other, whatever row or document they come
  * from (documents never see each other), and the rows of the drafter's blocks follow them. So
