@@ -9,9 +9,6 @@
 #include "ops/op_objective.h"
 #include "ops/ops.h"
 
-/* Room for rows is rounded up, so that a matrix never has one row (a vector is one row). */
-static const size_t row_workspace = 16;
-
 enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, struct cld_error *err)
 {
     bool slides = false;
@@ -59,9 +56,9 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
     d->config = *config;
     d->limits = *limits;
     d->options = *options;
-    d->limits.n_ctx = cld_round_up(cld_max(limits->n_ctx, row_workspace), row_workspace);
+    d->limits.n_ctx = cld_round_up(cld_max(limits->n_ctx, CLD_ROW_GRAIN), CLD_ROW_GRAIN);
     d->limits.n_blocks = cld_max(
-        1, cld_div_up(cld_round_up(cld_mul(limits->n_blocks, config->block_size), row_workspace),
+        1, cld_div_up(cld_round_up(cld_mul(limits->n_blocks, config->block_size), CLD_ROW_GRAIN),
                       config->block_size));
     d->limits.loss_chunk = cld_max(1, limits->loss_chunk);
     d->q = q;

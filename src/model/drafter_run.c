@@ -1,4 +1,4 @@
-/* drafter_run.c - a drafter at work: weights in and out, one micro-batch forward, loss, backward.
+/* drafter_run.c - one micro-batch of a drafter: forward, loss, backward.
  */
 #include "model/drafter.h"
 

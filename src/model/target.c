@@ -1,374 +1,25 @@
+/* target.c - describes a target: which layers run, how matrices are stored, what it needs. */
 #include "model/target.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/random.h"
-#include "formats/safetensors.h"
+#include "model/target_private.h"
 #include "ops/ops.h"
-#include "ops/tensor_io.h"
-
-/* See drafter.c: a matrix never has one row. */
-static const size_t row_workspace = 16;
 
 /* Kernels take heads of a multiple of 8. Where the model's have another (even) width, each half of
- * a head, as the rotation pairs them, is followed by zeros up to half of head_workspace: in the
+ * a head, as the rotation pairs them, is followed by zeros up to half of padded_head_dim: in the
  * weights and biases that make q, k and v, in the columns of o_proj, and hence in all that lies
  * between. What depends on the width itself is corrected: the mean of squares of q's and k's norm
  * (by its epsilon and the scale of scores, see score_scale) and the rotary table. */
 static const size_t head_unit = 8;
-
-/* --- description ------------------------------------------------------------------------------ */
-
-/* Rows of a turned matrix are read in units of so many elements. */
-static const size_t row_unit = 8;
-
-/* Columns of the MLP's gate or up. */
-static size_t mlp_workspace(const struct cld_target *t)
-{
-    return t->transposed ? cld_round_up(t->config.intermediate, row_unit) : t->config.intermediate;
-}
-
-/* What projects to n_rows values: a matrix of n_cols columns or, n_cols being 1, a bias. Alone,
- * or from value `first` on of those that a joint one makes. */
-struct weight {
-    struct cld_tensor *t, *packed;
-    size_t n_rows, n_cols, first;
-    const char *name;
-    bool there;
-};
-
-/* [n_rows, n_cols]; a matrix of a target that keeps them turned is. */
-static void plan_matrix(const struct cld_target *t, struct cld_tensor *to, size_t n_rows,
-                        size_t n_cols, size_t i, const char *name, struct cld_plan *plan)
-{
-    bool transpose = t->transposed && n_rows > 1;
-    size_t across = transpose ? n_rows : n_cols;
-    /* Rows of a turned matrix begin at multiples of 16 bytes. */
-    cld_plan_tensor(plan, to, t->options.storage, transpose ? n_cols : n_rows,
-                    transpose ? cld_round_up(across, 8) : across, CLD_FOR_FROZEN,
-                    "model.layers.%zu.%s", i, name);
-    to->n_cols = across;
-}
-
-static void plan_weight(const struct cld_target *t, const struct weight *w, size_t i,
-                        struct cld_plan *plan)
-{
-    if (!w->packed) {
-        plan_matrix(t, w->t, w->n_rows, w->n_cols, i, w->name, plan);
-        return;
-    }
-    bool by_columns = t->transposed || w->packed->n_rows == 1; /* a bias is a row */
-    size_t at = by_columns ? w->first : cld_mul(w->first, w->n_cols);
-    cld_plan_part(plan, w->t, w->packed, at, by_columns ? w->packed->n_rows : w->n_rows,
-                  by_columns ? w->n_rows : w->n_cols, "model.layers.%zu.%s", i, w->name);
-    if (w->packed->n_rows > 1)
-        w->t->ld = w->packed->ld;
-}
-
-static void plan_packed(struct cld_target *t, size_t i, size_t n_qkv, struct cld_plan *plan)
-{
-    const struct cld_model_config *c = &t->config;
-    struct cld_target_packed *j = &t->packed[i];
-    size_t n_gu = cld_mul(2, mlp_workspace(t));
-    plan_matrix(t, &j->wqkv, n_qkv, c->hidden, i, "q, k and v", plan);
-    plan_matrix(t, &j->wgu, n_gu, c->hidden, i, "gate and up", plan);
-    if (c->qkv_bias)
-        plan_matrix(t, &j->bqkv, 1, n_qkv, i, "biases of q, k and v", plan);
-    if (c->mlp_bias)
-        plan_matrix(t, &j->bgu, 1, n_gu, i, "biases of gate and up", plan);
-}
-
-static void plan_layer(struct cld_target *t, size_t i, struct cld_plan *plan)
-{
-    const struct cld_model_config *c = &t->config;
-    struct cld_target_layer *l = &t->layers[i];
-    struct cld_target_packed *j = &t->packed[i];
-    size_t q = c->n_heads * t->head_workspace, kv = c->n_kv_heads * t->head_workspace,
-           h = c->hidden;
-    /* up's first value; where the product makes SwiGLU, columns come in turns of a unit. */
-    size_t n = c->intermediate, n_up = t->fused ? row_unit : mlp_workspace(t);
-    const struct weight list[] = {
-        {&l->ln1, NULL, 1, h, 0, "input_layernorm.weight", true},
-        {&l->wq, &j->wqkv, q, h, 0, "self_attn.q_proj.weight", true},
-        {&l->wk, &j->wqkv, kv, h, q, "self_attn.k_proj.weight", true},
-        {&l->wv, &j->wqkv, kv, h, q + kv, "self_attn.v_proj.weight", true},
-        {&l->wo, NULL, h, q, 0, "self_attn.o_proj.weight", true},
-        {&l->qn, NULL, 1, t->head_workspace, 0, "self_attn.q_norm.weight", c->qk_norm},
-        {&l->kn, NULL, 1, t->head_workspace, 0, "self_attn.k_norm.weight", c->qk_norm},
-        {&l->ln2, NULL, 1, h, 0, "post_attention_layernorm.weight", true},
-        {&l->wg, &j->wgu, n, h, 0, "mlp.gate_proj.weight", true},
-        {&l->wu, &j->wgu, n, h, n_up, "mlp.up_proj.weight", true},
-        {&l->wd, NULL, h, n, 0, "mlp.down_proj.weight", true},
-        {&l->bq, &j->bqkv, q, 1, 0, "self_attn.q_proj.bias", c->qkv_bias},
-        {&l->bk, &j->bqkv, kv, 1, q, "self_attn.k_proj.bias", c->qkv_bias},
-        {&l->bv, &j->bqkv, kv, 1, q + kv, "self_attn.v_proj.bias", c->qkv_bias},
-        {&l->bo, NULL, 1, h, 0, "self_attn.o_proj.bias", c->o_bias},
-        {&l->bg, &j->bgu, n, 1, 0, "mlp.gate_proj.bias", c->mlp_bias},
-        {&l->bu, &j->bgu, n, 1, n_up, "mlp.up_proj.bias", c->mlp_bias},
-        {&l->bd, NULL, 1, h, 0, "mlp.down_proj.bias", c->mlp_bias},
-    };
-    plan_packed(t, i, q + 2 * kv, plan);
-    for (size_t k = 0; k < sizeof list / sizeof *list; k++)
-        if (list[k].there)
-            plan_weight(t, &list[k], i, plan);
-}
-
-static void plan_weights(struct cld_target *t, struct cld_plan *plan)
-{
-    const struct cld_model_config *c = &t->config;
-    enum cld_dtype s = t->options.storage;
-    cld_plan_tensor(plan, &t->embed, s, c->vocab, c->hidden, CLD_FOR_FROZEN,
-                    "model.embed_tokens.weight");
-    if (c->tied)
-        cld_plan_part(plan, &t->head, &t->embed, 0, c->vocab, c->hidden, "lm_head.weight (tied)");
-    else if (!t->options.no_head || t->options.n_logits)
-        cld_plan_tensor(plan, &t->head, s, c->vocab, c->hidden, CLD_FOR_FROZEN, "lm_head.weight");
-    for (size_t i = 0; i < t->n_layers; i++)
-        plan_layer(t, i, plan);
-    if (t->options.n_logits || t->options.norm)
-        cld_plan_tensor(plan, &t->norm, s, 1, c->hidden, CLD_FOR_FROZEN, "model.norm.weight");
-}
-
-static void plan_taps(struct cld_target *t, struct cld_plan *plan)
-{
-    size_t n = t->options.n_tokens, h = t->config.hidden;
-    cld_plan_tensor(plan, &t->taps, t->options.storage, n, t->options.n_taps * h, CLD_FOR_INPUT,
-                    "taps");
-    for (size_t k = 0; k < t->options.n_taps; k++) {
-        cld_plan_part(plan, &t->tap_parts[k], &t->taps, k * h, n, h, "tap %zu", k);
-        t->tap_parts[k].ld = t->taps.ld;
-    }
-}
-
-static size_t n_texts(const struct cld_target *t)
-{
-    return cld_max(1, t->options.n_texts);
-}
-
-static void plan_keys(struct cld_target *t, struct cld_plan *plan)
-{
-    enum cld_dtype s = t->options.storage;
-    size_t kv = t->config.n_kv_heads * t->head_workspace, n_cached = t->options.n_cached;
-    size_t n = cld_max(cld_mul(n_texts(t), n_cached), t->options.n_tokens);
-    enum cld_purpose p = n_cached ? CLD_FOR_KV_CACHE : CLD_FOR_TEMPORARY;
-    for (size_t i = 0; i < t->n_layers; i++) {
-        struct cld_target_keys *l = &t->keys[i], *first = t->keys;
-        if (n_cached || !i) {
-            cld_plan_tensor(plan, &l->k, s, n, kv, p, "target layer %zu k", i);
-            if (n_cached)
-                cld_plan_tensor(plan, &l->v, s, n, kv, p, "target layer %zu v", i);
-            else
-                cld_plan_columns(plan, &l->v, &t->v_raw, 0, kv,
-                                 "target v"); /* where they are made */
-        } else {
-            cld_plan_columns(plan, &l->k, &first->k, 0, kv, first->k.name);
-            cld_plan_columns(plan, &l->v, &first->v, 0, kv, first->v.name);
-        }
-    }
-}
-
-/* Whether SwiGLU's kernel may turn its result for the product that wants it so. n_tokens are a
- * multiple of 8. */
-static bool transposes_mlp(const struct cld_target *t)
-{
-    return t->transposed && t->options.storage == CLD_BF16 && t->config.intermediate % 8 == 0;
-}
-
-/* The same of norms. */
-static bool transposes_norms(const struct cld_target *t)
-{
-    return t->transposed && t->options.storage == CLD_BF16 && t->config.hidden % 8 == 0;
-}
-
-/* And of attention. */
-static bool transposes_attention(const struct cld_target *t)
-{
-    return t->transposed && cld_attention_transposes(&t->attention);
-}
-
-static void plan_activations(struct cld_target *t, struct cld_plan *plan)
-{
-    const struct cld_model_config *c = &t->config;
-    enum cld_dtype s = t->options.storage;
-    size_t n = t->options.n_tokens;
-    size_t q = c->n_heads * t->head_workspace, kv = c->n_kv_heads * t->head_workspace;
-    const enum cld_purpose p = CLD_FOR_TEMPORARY;
-    cld_plan_tensor(plan, &t->ids, CLD_I32, 1, n, CLD_FOR_INPUT, "target ids");
-    cld_plan_tensor(plan, &t->positions, CLD_I32, 1, n, CLD_FOR_INPUT, "target positions");
-    cld_plan_tensor(plan, &t->rope, CLD_F32, t->options.n_positions, t->head_workspace,
-                    CLD_FOR_INPUT, "target rotary table");
-    cld_plan_tensor(plan, &t->x, s, n, c->hidden, p, "target x");
-    cld_plan_tensor(plan, &t->x_mid, s, n, c->hidden, p, "target x mid");
-    cld_plan_tensor(plan, &t->y, s, n, c->hidden, p, "target norm");
-    if (transposes_norms(t)) {
-        cld_plan_part(plan, &t->y_transposed, &t->y, 0, c->hidden, n, "target norm, turned");
-        cld_plan_tensor(plan, &t->rstd, CLD_F32, 1, n, p, "target norm's scales");
-    }
-    cld_plan_tensor(plan, &t->qkv, s, n, q + 2 * kv, p, "target projections");
-    cld_plan_columns(plan, &t->q_raw, &t->qkv, 0, q, "target q projection");
-    cld_plan_columns(plan, &t->k_raw, &t->qkv, q, kv, "target k projection");
-    cld_plan_columns(plan, &t->v_raw, &t->qkv, q + kv, kv, "target v projection");
-    cld_plan_tensor(plan, &t->q_rot, s, n, q, p, "target q");
-    if (n_texts(t) > 1) {
-        cld_plan_tensor(plan, &t->k_new, s, n, kv, p, "target k of a pass");
-        cld_plan_tensor(plan, &t->places, CLD_I32, 1, n, CLD_FOR_INPUT, "target places");
-    }
-    bool transposes = transposes_attention(t);
-    cld_plan_tensor(plan, &t->o, s, transposes ? q : n, transposes ? n : q, p, "target attention");
-    cld_plan_tensor(plan, &t->lse, CLD_F32, c->n_heads, n, p, "target lse");
-    size_t workspace = mlp_workspace(t), wide = c->intermediate;
-    if (!t->fused) {
-        cld_plan_tensor(plan, &t->gate_up, s, n, 2 * workspace, p, "target gate and up");
-        cld_plan_columns(plan, &t->gate, &t->gate_up, 0, wide, "target gate");
-        cld_plan_columns(plan, &t->up, &t->gate_up, workspace, wide, "target up");
-    }
-    cld_plan_tensor(plan, &t->act, s, transposes_mlp(t) ? wide : n, transposes_mlp(t) ? n : wide, p,
-                    "target mlp");
-    if (t->options.n_logits) {
-        cld_plan_tensor(plan, &t->rows, CLD_I32, 1, t->options.n_logits, CLD_FOR_INPUT,
-                        "rows of logits");
-        cld_plan_tensor(plan, &t->logits, CLD_F32, t->options.n_logits, c->vocab, CLD_FOR_LOSS,
-                        "target logits");
-    }
-    cld_plan_buffer(plan, &t->mask.buf, t->attention.mask_bytes, CLD_FOR_ATTENTION, "target mask");
-}
-
-static struct cld_ref bias(const struct cld_tensor *b, bool there)
-{
-    return there ? CLD_ALL(b) : CLD_NONE;
-}
-
-/* How much of a head is not zeros. */
-static double head_share(const struct cld_target *t)
-{
-    return (double)t->config.head_dim / (double)t->head_workspace;
-}
-
-/* Norms of q and k divide by the root of a mean over head_workspace: both are too large by the root
- * of head_workspace / head_dim. */
-static double score_scale(const struct cld_target *t)
-{
-    return (t->config.qk_norm ? head_share(t) : 1) / sqrt((double)t->config.head_dim);
-}
-
-/* Of x W^T, by whether x was made turned. */
-static enum cld_gemm_kind kind_of(const struct cld_target *t, bool x_transposed)
-{
-    return x_transposed ? CLD_GEMM_TN : t->transposed ? CLD_GEMM_NN : CLD_GEMM_NT;
-}
-
-/* y = norm(x), made as a product wants it; *kind is of y W^T. */
-static struct cld_ref add_norm(struct cld_target *t, const struct cld_tensor *x,
-                               const struct cld_tensor *norm, enum cld_gemm_kind *kind)
-{
-    bool transposes = transposes_norms(t);
-    struct cld_ref y = transposes ? cld_transposed(CLD_CTX(&t->y_transposed)) : CLD_CTX(&t->y);
-    float eps = (float)t->config.rms_norm_eps;
-    if (transposes)
-        cld_add_rmsnorm_transposed(&t->forward, CLD_CTX(x), CLD_ALL(norm), eps, y,
-                                   CLD_CTX(&t->rstd));
-    else
-        cld_add_rmsnorm(&t->forward, CLD_CTX(x), CLD_ALL(norm), eps, y, CLD_NONE);
-    *kind = kind_of(t, transposes);
-    return y;
-}
-
-/* x = x_mid + mlp(norm(x_mid)). */
-static void add_mlp(struct cld_target *t, size_t i)
-{
-    struct cld_graph *g = &t->forward;
-    const struct cld_model_config *c = &t->config;
-    const struct cld_target_layer *l = &t->layers[i];
-    const struct cld_target_packed *j = &t->packed[i];
-    bool transposes = transposes_mlp(t);
-    struct cld_ref act = transposes ? cld_transposed(CLD_CTX(&t->act)) : CLD_CTX(&t->act);
-    enum cld_gemm_kind kind;
-    struct cld_ref y = add_norm(t, &t->x_mid, &l->ln2, &kind);
-    if (t->fused) {
-        cld_add_gemm_swiglu(g, kind, y, CLD_ALL(&j->wgu), act);
-    } else {
-        cld_add_gemm(g, kind, y, CLD_ALL(&j->wgu), bias(&j->bgu, c->mlp_bias), CLD_NONE,
-                     CLD_CTX(&t->gate_up));
-        if (transposes)
-            cld_add_swiglu_transposed(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
-        else
-            cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
-    }
-    cld_add_gemm(g, kind_of(t, transposes), act, CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias),
-                 CLD_CTX(&t->x_mid), CLD_CTX(&t->x));
-}
-
-static void add_layer(struct cld_target *t, size_t i)
-{
-    struct cld_graph *g = &t->forward;
-    const struct cld_model_config *c = &t->config;
-    const struct cld_target_layer *l = &t->layers[i];
-    const struct cld_target_packed *j = &t->packed[i];
-    const struct cld_target_keys *keys = &t->keys[i];
-    /* One text's keys follow each other; those of several are put to their places. */
-    bool several = n_texts(t) > 1;
-    struct cld_ref k_to = several ? CLD_CTX(&t->k_new) : cld_at_cache(CLD_CTX(&keys->k));
-    enum cld_gemm_kind kind;
-    float head_eps = (float)(c->rms_norm_eps * head_share(t));
-    struct cld_ref y = add_norm(t, &t->x, &l->ln1, &kind);
-    cld_add_gemm(g, kind, y, CLD_ALL(&j->wqkv), bias(&j->bqkv, c->qkv_bias), CLD_NONE,
-                 CLD_CTX(&t->qkv));
-    cld_add_qknorm_rope(g, CLD_CTX(&t->q_raw), bias(&l->qn, c->qk_norm), head_eps,
-                        t->head_workspace, CLD_CTX(&t->positions), CLD_ALL(&t->rope),
-                        CLD_CTX(&t->q_rot), CLD_NONE);
-    cld_add_qknorm_rope(g, CLD_CTX(&t->k_raw), bias(&l->kn, c->qk_norm), head_eps,
-                        t->head_workspace, CLD_CTX(&t->positions), CLD_ALL(&t->rope), k_to,
-                        CLD_NONE);
-    if (several) {
-        cld_add_scatter(g, CLD_CTX(&t->k_new), CLD_CTX(&t->places), CLD_ALL(&keys->k));
-        cld_add_scatter(g, CLD_CTX(&t->v_raw), CLD_CTX(&t->places), CLD_ALL(&keys->v));
-    } else if (t->options.n_cached) {
-        cld_add_copy(g, CLD_CTX(&t->v_raw), cld_at_cache(CLD_CTX(&keys->v)));
-    }
-    bool transposes = transposes_attention(t);
-    struct cld_ref o = transposes ? cld_transposed(CLD_CTX(&t->o)) : CLD_CTX(&t->o);
-    cld_add_attention(g, &t->attention, &t->mask, CLD_CTX(&t->q_rot),
-                      several ? CLD_ALL(&keys->k) : CLD_SEEN(&keys->k),
-                      several ? CLD_ALL(&keys->v) : CLD_SEEN(&keys->v), o, CLD_ALL(&t->lse));
-    cld_add_gemm(g, kind_of(t, transposes), o, CLD_ALL(&l->wo), bias(&l->bo, c->o_bias),
-                 CLD_CTX(&t->x), CLD_CTX(&t->x_mid));
-    add_mlp(t, i);
-}
-
-static void add_taps(struct cld_target *t, int layer)
-{
-    for (size_t k = 0; k < t->options.n_taps; k++)
-        if (t->options.taps[k] == layer)
-            cld_add_copy(&t->forward, CLD_CTX(&t->x), CLD_CTX(&t->tap_parts[k]));
-}
-
-static void write_forward(struct cld_target *t)
-{
-    struct cld_graph *g = &t->forward;
-    cld_add_gather(g, CLD_ALL(&t->embed), CLD_CTX(&t->ids), CLD_CTX(&t->x));
-    add_taps(t, -1);
-    for (size_t i = 0; i < t->n_layers; i++) {
-        add_layer(t, i);
-        add_taps(t, (int)i);
-    }
-}
-
-static struct cld_gemm logits_gemm(const struct cld_target *t, const struct cld_tensor *y,
-                                   const struct cld_tensor *logits)
-{
-    return (struct cld_gemm){
-        .kind = CLD_GEMM_NT, .backend = t->gemm, .a = y, .b = &t->head, .c = logits};
-}
 
 static size_t scratch_bytes(const struct cld_target *t)
 {
     size_t n = cld_max(cld_graph_scratch_bytes(t->q, &t->forward), 4);
     if (t->options.n_logits) {
         struct cld_tensor y = cld_tensor_rows(&t->y, 0, t->options.n_logits);
-        struct cld_gemm g = logits_gemm(t, &y, &t->logits);
+        struct cld_gemm g = cld_target_logits_gemm(t, &y, &t->logits);
         n = cld_max(n, cld_gemm_scratch_bytes(t->q, &g));
     }
     return n;
@@ -409,7 +60,7 @@ static bool gemms_fuse_swiglu(const struct cld_target *t)
     struct cld_tensor w = {"w", CLD_BF16, c->hidden, wide, wide, NULL, 0};
     struct cld_tensor gate_up = {"gate and up", CLD_BF16, n, wide, wide, NULL, 0};
     struct cld_gemm g = {.kind = CLD_GEMM_TN, .backend = t->gemm, .a = &y, .b = &w, .c = &gate_up};
-    return transposes_norms(t) && transposes_mlp(t) && !c->mlp_bias &&
+    return cld_target_transposes_norms(t) && cld_target_transposes_mlp(t) && !c->mlp_bias &&
            cld_gemm_makes_swiglu(t->q, &g);
 }
 
@@ -428,37 +79,37 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     memset(t, 0, sizeof *t);
     t->config = *config;
     t->options = *options;
-    t->options.n_tokens = cld_round_up(cld_max(options->n_tokens, row_workspace), row_workspace);
+    t->options.n_tokens = cld_round_up(cld_max(options->n_tokens, CLD_ROW_GRAIN), CLD_ROW_GRAIN);
     t->options.n_logits =
-        cld_min(cld_round_up(options->n_logits, row_workspace), t->options.n_tokens);
+        cld_min(cld_round_up(options->n_logits, CLD_ROW_GRAIN), t->options.n_tokens);
     t->q = q;
-    t->head_workspace = cld_round_up(config->head_dim, head_unit);
+    t->padded_head_dim = cld_round_up(config->head_dim, head_unit);
     if ((s = check_taps(t, err)))
         return s;
     t->keys = calloc(cld_max(1, t->n_layers), sizeof *t->keys);
     t->layers = calloc(cld_max(1, t->n_layers), sizeof *t->layers);
     t->packed = calloc(cld_max(1, t->n_layers), sizeof *t->packed);
     t->tap_parts = calloc(cld_max(1, options->n_taps), sizeof *t->tap_parts);
-    t->n_cached = calloc(n_texts(t), sizeof *t->n_cached);
+    t->n_cached = calloc(cld_target_n_texts(t), sizeof *t->n_cached);
     if (!t->keys || !t->n_cached || !t->layers || !t->packed || !t->tap_parts)
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a target of %zu layers",
                         t->n_layers);
     t->transposed = gemms_transpose(t);
     t->fused = gemms_fuse_swiglu(t);
-    plan_weights(t, plan);
-    plan_taps(t, plan);
+    cld_target_plan_weights(t, plan);
+    cld_target_plan_taps(t, plan);
     if (options->given_taps)
         return CLD_OK;
     if ((s = cld_attention_plan(
              q, options->attention, t->options.n_tokens,
-             cld_max(t->options.n_tokens, cld_mul(n_texts(t), options->n_cached)), config->n_heads,
-             config->n_kv_heads, t->head_workspace, options->storage, CLD_F32, false, &t->attention,
-             err)))
+             cld_max(t->options.n_tokens, cld_mul(cld_target_n_texts(t), options->n_cached)),
+             config->n_heads, config->n_kv_heads, t->padded_head_dim, options->storage, CLD_F32,
+             false, &t->attention, err)))
         return s;
-    t->attention.scale = (float)score_scale(t);
-    plan_activations(t, plan);
-    plan_keys(t, plan);
-    write_forward(t);
+    t->attention.scale = (float)cld_target_score_scale(t);
+    cld_target_plan_activations(t, plan);
+    cld_target_plan_keys(t, plan);
+    cld_target_write_forward(t);
     t->options.taps = NULL;
     size_t n_scratch_bytes = scratch_bytes(t);
     if (t->transposed) /* matrices pass through it while they are loaded */
@@ -482,277 +133,4 @@ void cld_target_free(struct cld_target *t)
     cld_graph_free(&t->forward);
     cld_attention_mask_free(&t->mask);
     memset(t, 0, sizeof *t);
-}
-
-/* --- weights ---------------------------------------------------------------------------------- */
-
-/* Calls fn for each weight tensor that this target has, and for an untied head that is not there
- * (without a name): generated weights count tensors. */
-static enum cld_status each_weight(struct cld_target *t,
-                                   enum cld_status (*fn)(struct cld_target *t, struct cld_tensor *w,
-                                                         void *arg, struct cld_error *err),
-                                   void *arg, struct cld_error *err)
-{
-    enum cld_status s = fn(t, &t->embed, arg, err);
-    if (!s && !t->config.tied)
-        s = fn(t, &t->head, arg, err);
-    for (size_t i = 0; i < t->n_layers && !s; i++) {
-        struct cld_tensor *first = &t->layers[i].ln1;
-        for (size_t k = 0; k < sizeof *t->layers / sizeof *first && !s; k++)
-            if (first[k].name)
-                s = fn(t, &first[k], arg, err);
-    }
-    return s || !t->norm.name ? s : fn(t, &t->norm, arg, err);
-}
-
-/* How heads lie in a weight: along its rows, along its columns, or not at all. */
-struct layout {
-    struct cld_spread rows, columns;
-};
-
-static struct layout layout_of(const struct cld_target *t, const struct cld_tensor *w)
-{
-    const struct cld_spread none = {1, 1}, heads = {t->config.head_dim / 2, t->head_workspace / 2};
-    if (!strstr(w->name, ".self_attn.") || strstr(w->name, "o_proj.bias"))
-        return (struct layout){none, none};
-    return strstr(w->name, "o_proj") ? (struct layout){none, heads} : (struct layout){heads, none};
-}
-
-static bool is_transposed(const struct cld_target *t, const struct cld_tensor *w)
-{
-    return t->transposed && w->n_rows > 1 && w != &t->embed && w != &t->head;
-}
-
-/* Where a weight is put in its published shape: into itself, or, if it is kept turned, into the
- * scratch, from which `settle` turns it. */
-static struct cld_tensor published(const struct cld_target *t, const struct cld_tensor *w)
-{
-    if (!is_transposed(t, w))
-        return *w;
-    return (struct cld_tensor){w->name, w->type, w->n_cols, w->n_rows, w->n_rows, t->scratch, 0};
-}
-
-static enum cld_status settle(const struct cld_target *t, const struct cld_tensor *w,
-                              const struct cld_tensor *from, struct cld_error *err)
-{
-    bool apart = t->fused && (strstr(w->name, "mlp.gate_proj") || strstr(w->name, "mlp.up_proj"));
-    return is_transposed(t, w) ? cld_gemm_transpose_apart(t->q, from, w, apart ? 2 : 1, err)
-                               : CLD_OK;
-}
-
-static enum cld_status load_weight(struct cld_target *t, struct cld_tensor *w, void *arg,
-                                   struct cld_error *err)
-{
-    if (!w->name)
-        return CLD_OK;
-    struct layout l = layout_of(t, w);
-    struct cld_tensor p = published(t, w);
-    enum cld_status s = cld_tensor_load_spread(arg, w->name, &p, l.rows, l.columns, err);
-    return s ? s : settle(t, w, &p, err);
-}
-
-/* A bias or norm in the file that the configuration does not announce would be ignored in
- * silence. */
-static enum cld_status refuse_extra(struct cld_target *t, const struct cld_safetensors *st,
-                                    const char *dir, struct cld_error *err)
-{
-    for (size_t i = 0; i < cld_safetensors_n(st); i++) {
-        const char *name = cld_safetensors_at(st, i)->name;
-        size_t layer = 0;
-        int at = 0;
-        if (sscanf(name, "model.layers.%zu.%n", &layer, &at) != 1 || !at || layer >= t->n_layers ||
-            strstr(name, "rotary_emb.inv_freq"))
-            continue;
-        bool known = false;
-        struct cld_tensor *first = &t->layers[layer].ln1;
-        for (size_t k = 0; k < sizeof *t->layers / sizeof *first && !known; k++)
-            known = first[k].name && !strcmp(first[k].name, name);
-        if (!known)
-            return cld_fail(err, CLD_E_INPUT,
-                            "config.json and the weights disagree, or the model is not supported",
-                            "%s: tensor '%s' has no place in a %s model", dir, name,
-                            t->config.model_type);
-    }
-    return CLD_OK;
-}
-
-enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *err)
-{
-    size_t n_bytes = cld_tensor_bytes(&t->rope);
-    if (t->options.given_taps)
-        return CLD_OK;
-    float *table = malloc(n_bytes);
-    if (!table)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a rotary table");
-    cld_rope_table(&t->config.rope, t->config.head_dim, t->rope.n_rows, table);
-    /* Last half first: each moves away from the beginning. */
-    size_t half = t->config.head_dim / 2, workspace = t->head_workspace / 2;
-    for (size_t i = 2 * t->rope.n_rows; half < workspace && i-- > 0;) {
-        memmove(table + i * workspace, table + i * half, half * sizeof *table);
-        memset(table + i * workspace + half, 0, (workspace - half) * sizeof *table);
-    }
-    enum cld_status s = cld_buf_write(t->rope.buf, 0, table, n_bytes, err);
-    free(table);
-    return s;
-}
-
-/* Not where the target is described: what does not fit is to be planned, too. */
-static enum cld_status prepare(struct cld_target *t, struct cld_error *err)
-{
-    size_t n = t->options.given_taps ? 0 : t->options.n_tokens;
-    if (n && (!(t->spans = calloc(n, sizeof *t->spans)) ||
-              !(t->host_positions = calloc(n, sizeof *t->host_positions)) ||
-              !(t->host_places = calloc(n, sizeof *t->host_places))))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the mask of %zu tokens", n);
-    return cld_target_upload_rope(t, err);
-}
-
-enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cld_error *err)
-{
-    struct cld_safetensors *st = NULL;
-    enum cld_status s = cld_safetensors_open(dir, &st, err);
-    if (!s && !(s = refuse_extra(t, st, dir, err)))
-        s = each_weight(t, load_weight, st, err);
-    cld_safetensors_close(st);
-    return s ? s : prepare(t, err);
-}
-
-/* Zeros behind the halves of heads, seen as the ends of rows of a matrix of halves. */
-static enum cld_status clear_gaps(struct cld_target *t, const struct cld_tensor *w,
-                                  struct cld_error *err)
-{
-    struct layout l = layout_of(t, w);
-    bool by_rows = l.rows.run < l.rows.stride;
-    size_t unit = by_rows && w->n_rows > 1 ? w->n_cols : 1; /* elements that stay together */
-    struct cld_spread heads = by_rows ? l.rows : l.columns;
-    struct cld_tensor gaps = *w;
-    gaps.ld = heads.stride * unit;
-    gaps.n_cols = (heads.stride - heads.run) * unit;
-    gaps.n_rows = cld_tensor_elems(w) / gaps.ld;
-    gaps.offset = w->offset + heads.run * unit;
-    return gaps.n_cols ? cld_fill(t->q, &gaps, 0.0f, err) : CLD_OK;
-}
-
-static enum cld_status random_weight(struct cld_target *t, struct cld_tensor *w, void *arg,
-                                     struct cld_error *err)
-{
-    uint64_t *state = arg; /* seed, stream */
-    if (!w->name) {
-        state[1]++;
-        return CLD_OK;
-    }
-    struct cld_tensor p = published(t, w);
-    float deviation = (float)(1.0 / sqrt((double)p.n_cols));
-    enum cld_status s = w->n_rows > 1
-                            ? cld_fill_normal(t->q, &p, state[0], state[1]++, deviation, err)
-                            : cld_fill(t->q, &p, strstr(w->name, "bias") ? 0.0f : 1.0f, err);
-    return s || (s = clear_gaps(t, &p, err)) ? s : settle(t, w, &p, err);
-}
-
-enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cld_error *err)
-{
-    uint64_t state[2] = {cld_random_u64(seed, CLD_RANDOM_TARGET, 0, 0, 0), 0};
-    enum cld_status s = each_weight(t, random_weight, state, err);
-    return s ? s : prepare(t, err);
-}
-
-/* --- forward ---------------------------------------------------------------------------------- */
-
-/* n tokens whose spans are set, of n_keys keys; n_cached of a single text are there. */
-static enum cld_status run_pass(struct cld_target *t, const int32_t *ids, const int32_t *positions,
-                                size_t n, size_t n_cached, size_t n_keys, struct cld_error *err)
-{
-    enum cld_status s = CLD_OK;
-    const size_t w = sizeof(int32_t);
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] < 0 || (size_t)ids[i] >= t->config.vocab || positions[i] < 0 ||
-            (size_t)positions[i] >= t->rope.n_rows)
-            return cld_fail(err, CLD_E_INPUT, "",
-                            "token %zu: id %d or position %d is outside %zu ids, %zu positions", i,
-                            (int)ids[i], (int)positions[i], t->config.vocab, t->rope.n_rows);
-    if (!n)
-        return CLD_OK;
-    if ((s = cld_attention_mask_set(t->q, &t->attention, t->spans, n, n_keys, &t->mask, err)) ||
-        (s = cld_buf_write(t->ids.buf, 0, ids, n * w, err)) ||
-        (s = cld_buf_write(t->positions.buf, 0, positions, n * w, err)) ||
-        (t->places.buf && (s = cld_buf_write(t->places.buf, 0, t->host_places, n * w, err))))
-        return s;
-    struct cld_graph_run run = {t->q, {n, 0, n_cached}, t->scratch, t->gemm, NULL, false};
-    return cld_graph_run(&t->forward, 0, t->forward.n, &run, err);
-}
-
-enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,
-                                   const int32_t *positions, const int32_t *doc, size_t n,
-                                   struct cld_error *err)
-{
-    if (n > t->options.n_tokens || n_texts(t) > 1)
-        return cld_fail(err, CLD_E_INTERNAL, "",
-                        "%zu tokens pass the target's plan of %zu, or it keeps %zu texts", n,
-                        t->options.n_tokens, n_texts(t));
-    t->n_cached[0] = 0;
-    cld_mask_causal(doc, n, t->spans);
-    return run_pass(t, ids, positions, n, 0, n, err);
-}
-
-/* Where the rows of a run stand, and what they see. */
-static enum cld_status lay_run(struct cld_target *t, const struct cld_target_run *run, size_t first,
-                               struct cld_error *err)
-{
-    size_t workspace = t->options.n_cached;
-    if (run->text >= n_texts(t) || cld_add(first, run->n) > t->options.n_tokens ||
-        cld_add(t->n_cached[run->text], run->n) > workspace)
-        return cld_fail(err, CLD_E_INTERNAL, "",
-                        "%zu tokens of text %zu, row %zu, pass the target's plan: %zu at once, %zu "
-                        "kept of each of %zu texts",
-                        run->n, run->text, first, t->options.n_tokens, workspace, n_texts(t));
-    for (size_t i = 0; i < run->n; i++) {
-        size_t at = t->n_cached[run->text] + i, begin = run->text * workspace;
-        t->host_positions[first + i] = (int32_t)at;
-        t->host_places[first + i] = (int32_t)(begin + at);
-        t->spans[first + i] = (struct cld_span){(int32_t)begin, (int32_t)(begin + at + 1), 0, 0};
-    }
-    return CLD_OK;
-}
-
-enum cld_status cld_target_extend(struct cld_target *t, const int32_t *ids,
-                                  const struct cld_target_run *runs, size_t n_runs,
-                                  struct cld_error *err)
-{
-    enum cld_status s = CLD_OK;
-    size_t n = 0, n_before = t->n_cached[0];
-    for (size_t i = 0; i < n_runs; i++) {
-        if ((s = lay_run(t, &runs[i], n, err)))
-            return s;
-        n += runs[i].n;
-    }
-    s = n_texts(t) > 1
-            ? run_pass(t, ids, t->host_positions, n, 0, t->n_layers ? t->keys[0].k.n_rows : 0, err)
-            : run_pass(t, ids, t->host_positions, n, n_before, n_before + n, err);
-    for (size_t i = 0; i < n_runs && !s; i++)
-        t->n_cached[runs[i].text] += runs[i].n;
-    return s;
-}
-
-void cld_target_crop(struct cld_target *t, size_t text, size_t n)
-{
-    t->n_cached[text] = cld_min(t->n_cached[text], n);
-}
-
-enum cld_status cld_target_logits(struct cld_target *t, const int32_t *rows, size_t n,
-                                  struct cld_error *err)
-{
-    enum cld_status s = CLD_OK;
-    if (n > t->options.n_logits)
-        return cld_fail(err, CLD_E_INTERNAL, "", "logits of %zu rows: there is room for %zu", n,
-                        t->options.n_logits);
-    /* x_mid is free between passes. */
-    struct cld_tensor x = cld_tensor_rows(&t->x_mid, 0, n), y = cld_tensor_rows(&t->y, 0, n);
-    struct cld_tensor index = cld_tensor_cols(&t->rows, 0, n);
-    struct cld_tensor logits = cld_tensor_rows(&t->logits, 0, n);
-    struct cld_gemm g = logits_gemm(t, &y, &logits);
-    if ((s = cld_buf_write(t->rows.buf, 0, rows, n * sizeof *rows, err)) ||
-        (s = cld_gather_rows(t->q, &t->x, &index, &x, err)) ||
-        (s = cld_rmsnorm_forward(t->q, &x, &t->norm, (float)t->config.rms_norm_eps, &y, NULL, err)))
-        return s;
-    return cld_gemm(t->q, &g, t->scratch, err);
 }

@@ -50,8 +50,8 @@ struct cld_target {
     struct cld_model_config config;
     struct cld_target_options options;
     struct cld_queue *q;
-    size_t n_layers;       /* that run */
-    size_t head_workspace; /* config.head_dim, rounded up to what kernels take; see target.c */
+    size_t n_layers;        /* that run */
+    size_t padded_head_dim; /* config.head_dim, rounded up to what kernels take; see target.c */
     bool transposed; /* matrices of layers are kept as [in, out], for faster products (op_gemm.h) */
     bool fused; /* gate and up of a layer are one matrix, in turns of 8 columns: see op_gemm.h */
     struct cld_tensor embed, head; /* [V, H]; tied: head is embed */
