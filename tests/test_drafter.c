@@ -198,7 +198,8 @@ static float *gradients(struct rig *r, double *loss)
     float *z = outputs(r), *g = malloc(r->d.n_elems * sizeof *g);
     free(z);
     OK(cld_buf_fill(r->d.grads.buf, 0, cld_buf_bytes(r->d.grads.buf), 0, &err));
-    OK(cld_drafter_loss(&r->d, &r->batch, 1 / r->batch.sum_weight, true, &score, &err));
+    OK(cld_drafter_loss(&r->d, &r->batch, 1 / r->batch.sum_weight, CLD_LOSS_GRADIENT, &score,
+                        &err));
     OK(cld_drafter_backward(&r->d, &r->batch, &err));
     OK(cld_drafter_check_tiles(&r->d, &err));
     OK(cld_tensor_read(&r->d.grads, 0, 1, g, &err));

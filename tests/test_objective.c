@@ -99,7 +99,8 @@ static struct rig *run(struct cld_drafter_objective objective, bool anchor_first
     }
     OK(cld_batch_build(&r->batch, r->docs, DOCS, &rules, false, &err));
     OK(cld_drafter_forward(&r->d, &r->batch, &err));
-    OK(cld_drafter_loss(&r->d, &r->batch, 1 / r->batch.sum_weight, true, &r->score, &err));
+    OK(cld_drafter_loss(&r->d, &r->batch, 1 / r->batch.sum_weight, CLD_LOSS_GRADIENT, &r->score,
+                        &err));
     OK(cld_tensor_read(&r->d.z, 0, DRAFT, r->z, &err));
     OK(cld_tensor_read(&r->d.dzs, 0, r->batch.n_supervised, r->dzs, &err));
     return r;

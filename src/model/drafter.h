@@ -235,9 +235,10 @@ const struct cld_tensor *cld_drafter_master(const struct cld_drafter *d);
 enum cld_status cld_drafter_adopt(struct cld_drafter *d, struct cld_error *err);
 /* With options.ema: the mean begins as the weights that were set. */
 enum cld_status cld_drafter_begin_ema(struct cld_drafter *d, struct cld_error *err);
-/* Between steps: puts the mean (its own shard) in the place of the weights, and brings those back,
- * the same bits. Drafters with shards exchange weights after either. Enqueued. */
-enum cld_status cld_drafter_show_ema(struct cld_drafter *d, bool show, struct cld_error *err);
+/* Between steps: replaces the weights (of its own shard) by their mean, and brings them back, the
+ * same bits. Drafters with shards exchange weights after either. Enqueued. */
+enum cld_status cld_drafter_show_ema(struct cld_drafter *d, struct cld_error *err);
+enum cld_status cld_drafter_hide_ema(struct cld_drafter *d, struct cld_error *err);
 /* The stored weight follows the master, where they are two and whole. */
 enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
                                   struct cld_error *err);
@@ -247,19 +248,21 @@ enum cld_status cld_drafter_set(struct cld_drafter *d, const struct cld_param *p
 enum cld_status cld_drafter_get(const struct cld_drafter *d, const struct cld_param *p, float *to,
                                 struct cld_error *err);
 
+enum cld_drafter_loss_kind { CLD_LOSS_SCORE, CLD_LOSS_GRADIENT };
+
 /* One micro-batch. Features of its context tokens are already in d->features (rows [0, n_ctx)).
  * Where d->n_cached tokens are kept, the batch goes on with their text: its context tokens are the
  * next ones (cld_batch_continue), and their keys and values stand behind the kept ones afterwards.
  * Uploads the batch, runs forward; then the loss. inv_sum_weight: 1 / sum of weights of the global
- * batch, by which gradients are scaled. `gradient`: dzs is computed for cld_drafter_backward, by
- * options.objective; without it the loss is always the cross-entropy with the batch's weights. With
- * D-PACE it is so with it, too: the score has what weights do not drift in.
- * Adds to *score. n_supervised = 0 is fine. The head must not change after the first loss. */
+ * batch: gradients are scaled by it. CLD_LOSS_GRADIENT: dzs is computed for cld_drafter_backward,
+ * by options.objective. The score always holds the cross-entropy with the batch's weights, also
+ * with D-PACE, whose own weights change from step to step. Adds to *score. n_supervised = 0 is
+ * fine. The head must not change after the first loss. */
 enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batch *b,
                                     struct cld_error *err);
 enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *b,
-                                 double inv_sum_weight, bool gradient, struct cld_score *score,
-                                 struct cld_error *err);
+                                 double inv_sum_weight, enum cld_drafter_loss_kind kind,
+                                 struct cld_score *score, struct cld_error *err);
 /* Logits of draft rows [first, first + n) of the last forward, n <= d->logits' rows, into its rows
  * [0, n). Enqueued. */
 enum cld_status cld_drafter_logits(struct cld_drafter *d, size_t first, size_t n,

@@ -22,8 +22,7 @@ struct cld_target_options {
     size_t n_logits; /* rows whose logits are asked for at once; 0: no final norm, no head */
     size_t n_cached; /* tokens of a text whose keys and values are kept (_extend); 0: none */
     size_t n_texts;  /* of which so much is kept, at once; 0: one */
-    bool norm;       /* the final norm is there without n_logits, too: somebody borrows it */
-    bool no_head;    /* nobody borrows the head: an untied one is not there */
+    bool norm, head; /* they are there without n_logits, too: a drafter borrows them */
     bool given_taps; /* no layer exists: others fill `taps`; embedding and head are there */
 };
 
@@ -81,8 +80,8 @@ struct cld_target {
 };
 
 /* Declares tensors in `plan` (no memory in proportion to tokens is taken) and writes the list. The
- * embedding and, but for no_head, the head exist: a drafter borrows them. Free with cld_target_free
- * (host memory only). */
+ * embedding always exists; final norm and head do if options ask for them. Free with
+ * cld_target_free (host memory only). */
 enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model_config *config,
                                     const struct cld_target_options *options, struct cld_queue *q,
                                     struct cld_plan *plan, struct cld_error *err);

@@ -94,7 +94,7 @@ void cld_target_plan_weights(struct cld_target *t, struct cld_plan *plan)
                     "model.embed_tokens.weight");
     if (c->tied)
         cld_plan_part(plan, &t->head, &t->embed, 0, c->vocab, c->hidden, "lm_head.weight (tied)");
-    else if (!t->options.no_head || t->options.n_logits)
+    else if (t->options.head || t->options.n_logits)
         cld_plan_tensor(plan, &t->head, s, c->vocab, c->hidden, CLD_FOR_FROZEN, "lm_head.weight");
     for (size_t i = 0; i < t->n_layers; i++)
         plan_layer(t, i, plan);

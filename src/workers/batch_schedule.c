@@ -89,7 +89,7 @@ static enum cld_status cut(struct cld_job *j, struct cld_cutter c, size_t drafte
 }
 
 /* Puts items in their order: `number` holds the place among the items of the same drafter. */
-static int double_buffered(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
     const struct cld_item *x = a, *y = b;
     if (x->number != y->number)
@@ -108,7 +108,7 @@ static void finish(struct cld_job *j, size_t first_number)
         at += it->n_docs;
     }
     if (j->n_items)
-        qsort(j->items, j->n_items, sizeof *j->items, double_buffered);
+        qsort(j->items, j->n_items, sizeof *j->items, compare_places);
     for (size_t i = 0; i < j->n_items; i++)
         j->items[i].number = first_number + i;
 }

@@ -91,7 +91,7 @@ enum cld_status cld_features_fill(struct cld_feature_store *f, struct cld_sync *
                                   const struct cld_batch *b, void *to, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    if (w->reads)
+    if (w->role == CLD_ROLE_READER)
         return cld_features_read(f, w, it, to, err);
     bool *is_new = calloc(cld_max(1, it->n_docs), sizeof *is_new);
     if (!is_new)

@@ -612,7 +612,8 @@ static enum cld_status add_gradient(struct cld_gradient_exchange_member *m, size
         if (r.n &&
             ((!own && ((s = take(m, GRADIENTS, j, b + 1, true, err)) ||
                        (s = cld_kernels_after(m->w->q, &m->in[j * x->n_buckets + b], err)))) ||
-             (s = cld_worker_add_shard(m->w, j, own, r.first, r.n, err)) ||
+             (s = cld_worker_add_shard(m->w, j, own ? CLD_GRADIENT_OWN : CLD_GRADIENT_ARRIVED,
+                                       r.first, r.n, err)) ||
              (s = cld_event_after_kernels(m->w->q, &m->added[b], err))))
             return s;
     }

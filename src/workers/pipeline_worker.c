@@ -22,15 +22,16 @@ static void note_state(const struct cld_member *m, enum cld_worker_state state)
 static void note_facts(const struct cld_member *m, struct cld_worker_facts *f)
 {
     const struct cld_worker *w = &m->w;
+    bool drafts = cld_worker_has_drafter(w->role);
     snprintf(f->name, sizeof f->name, "%s", m->who->name);
     snprintf(f->attention, sizeof f->attention, "%s",
-             w->reads        ? "none"
-             : w->no_drafter ? w->target.attention.variant
-                             : w->drafter.attention.variant);
+             w->role == CLD_ROLE_READER ? "none"
+             : drafts                   ? w->drafter.attention.variant
+                                        : w->target.attention.variant);
     snprintf(f->gemm, sizeof f->gemm, "%s",
-             w->reads
+             w->role == CLD_ROLE_READER
                  ? "none"
-                 : cld_gemm_backend_name(w->q, w->no_drafter ? w->target.gemm : w->drafter.gemm));
+                 : cld_gemm_backend_name(w->q, drafts ? w->drafter.gemm : w->target.gemm));
     snprintf(f->program, sizeof f->program, "%s", cld_queue_program_origin(w->q));
     cld_tuning_text(w->q, f->tuning, sizeof f->tuning);
     f->device = w->device;
@@ -52,16 +53,15 @@ static enum cld_status get_ready(struct cld_member *m, struct cld_error *err)
     double begun = cld_clock_ms();
     if ((s = cld_worker_plan(w, p->cfg, p->setup, &m->who->device, &m->who->options, err)) ||
         (s = cld_worker_check(w, err)) || (s = cld_worker_create(w, err)) ||
-        (w->given_features && !cld_pipeline_has_ring(p) &&
-         (s = cld_worker_make_up_features(w, err))))
+        (w->role == CLD_ROLE_DRAFTER_WITHOUT_RING && (s = cld_worker_make_up_features(w, err))))
         return s;
     note_state(m, CLD_WORKER_WARMING);
     if ((s = cld_worker_warm_up(w, err)))
         return s;
-    for (size_t i = 0; w->no_drafter && i < p->ring.n_slots; i++)
+    for (size_t i = 0; !cld_worker_has_drafter(w->role) && i < p->ring.n_slots; i++)
         p->ring.slots[m->index * p->ring.n_slots + i].features = w->slots[i].host;
     m->step.w = w;
-    if (!w->no_drafter)
+    if (cld_worker_has_drafter(w->role))
         cld_gradient_exchange_join(&p->exchange, m->index, w);
     note_facts(m, &m->ready);
     note_state(m, CLD_WORKER_WAITING);
@@ -318,22 +318,25 @@ static enum cld_status give_weights(struct cld_member *m, const struct cld_order
                     : cld_buf_read(weights->buf, 0, o->weights, cld_tensor_bytes(weights), err);
 }
 
-/* Where the mean of weights is what is evaluated, all drafters put it in their place, and back. */
-static enum cld_status show_ema(struct cld_member *m, bool show, struct cld_error *err)
+/* With eval.ema all drafters replace their weights by the mean while something reads them. */
+static enum cld_status swap_ema(struct cld_member *m,
+                                enum cld_status (*swap)(struct cld_drafter *d,
+                                                        struct cld_error *err),
+                                struct cld_error *err)
 {
     if (!m->w.drafter.options.ema || !m->p->cfg->eval.ema)
         return CLD_OK;
-    enum cld_status s = cld_drafter_show_ema(&m->w.drafter, show, err);
+    enum cld_status s = swap(&m->w.drafter, err);
     return s ? s : cld_gradient_exchange_weights(&m->p->exchange, m->index, err);
 }
 
 static enum cld_status evaluate(struct cld_member *m, struct cld_error *err)
 {
-    enum cld_status s = show_ema(m, true, err);
+    enum cld_status s = swap_ema(m, cld_drafter_show_ema, err);
     if (s || (s = use_job(m, CLD_JOB_EVALUATE, err)) ||
         (s = cld_drafter_check_tiles(&m->w.drafter, err)))
         return s;
-    return show_ema(m, false, err);
+    return swap_ema(m, cld_drafter_hide_ema, err);
 }
 
 static enum cld_status obey(struct cld_member *m, const struct cld_order *o, struct cld_error *err)
@@ -350,9 +353,9 @@ static enum cld_status obey(struct cld_member *m, const struct cld_order *o, str
     case CLD_ORDER_EVALUATE:
         return evaluate(m, err);
     case CLD_ORDER_WEIGHTS:
-        return (s = show_ema(m, true, err)) || (s = give_weights(m, o, err))
+        return (s = swap_ema(m, cld_drafter_show_ema, err)) || (s = give_weights(m, o, err))
                    ? s
-                   : show_ema(m, false, err);
+                   : swap_ema(m, cld_drafter_hide_ema, err);
     case CLD_ORDER_SAVE:
         return save(m, o, err);
     }
@@ -437,7 +440,7 @@ void *cld_member_run(void *arg)
     struct cld_error err = CLD_ERROR_INIT;
     cld_log_thread_name(m->who->name);
     if (get_ready(m, &err) || report_ready(m->p, &err) ||
-        (m->w.no_drafter ? run_target(m, &err) : run_drafter(m, &err)))
+        (cld_worker_has_drafter(m->w.role) ? run_drafter(m, &err) : run_target(m, &err)))
         report_failure(m, &err);
     if (m->w.q) {
         /* Copies that are under way read memory of others, who may free it after this. */
@@ -446,7 +449,7 @@ void *cld_member_run(void *arg)
         note_facts(m, &m->end);
     }
     leave(m->p);
-    if (m->w.q && !m->w.no_drafter)
+    if (m->w.q && cld_worker_has_drafter(m->w.role))
         cld_gradient_exchange_part(&m->p->exchange, m->index);
     cld_step_free(&m->step);
     cld_worker_close(&m->w);

@@ -34,7 +34,7 @@ enum cld_status cld_step_pass(struct cld_step *t, const struct cld_batch *b, dou
         (s = end_part(t, CLD_STEP_TARGET, &begun, r, err)) ||
         (s = cld_drafter_forward(d, b, err)) ||
         (s = end_part(t, CLD_STEP_FORWARD, &begun, r, err)) ||
-        (s = cld_drafter_loss(d, b, inv_sum_weight, true, &r->score, err)) ||
+        (s = cld_drafter_loss(d, b, inv_sum_weight, CLD_LOSS_GRADIENT, &r->score, err)) ||
         (s = end_part(t, CLD_STEP_LOSS, &begun, r, err)) || (s = cld_drafter_backward(d, b, err)))
         return s;
     return end_part(t, CLD_STEP_BACKWARD, &begun, r, err);

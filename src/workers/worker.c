@@ -40,10 +40,10 @@ static void plan_slots(struct cld_worker *w, size_t n_slots, size_t n_tokens)
 }
 
 /* The second buffer of features. */
-static void plan_double_buffer(struct cld_worker *w, bool double_buffered)
+static void plan_double_buffer(struct cld_worker *w)
 {
     const struct cld_tensor *t = &w->target.taps;
-    if (double_buffered)
+    if (cld_worker_has_double_buffer(w->role))
         cld_plan_tensor(w->plan, &w->other_features, t->type, t->n_rows, t->n_cols, CLD_FOR_INPUT,
                         "features in the other buffer");
 }
@@ -85,7 +85,7 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     size_t n_block = cld_rules_drafted(&setup->rules) + 1;
     enum cld_objective objective = cfg->train.objective;
     bool soft = objective == CLD_OBJECTIVE_SOFT;
-    size_t n_cached = options->decode
+    size_t n_cached = options->role == CLD_ROLE_DECODER
                           ? cld_decode_cached(cfg->data.max_length, cfg->eval.new_tokens, n_block)
                           : 0;
     size_t n_positions = cld_max(cfg->data.max_length, n_cached);
@@ -93,10 +93,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     w->setup = setup;
     w->cfg = cfg;
     w->device = *device;
-    w->given_features = options->given_features;
+    w->role = options->role;
     cld_overrides_of(cfg, &w->overrides);
-    w->no_drafter = options->no_drafter;
-    w->reads = options->reads;
     w->budget_bytes =
         options->budget_bytes ? options->budget_bytes : cld_worker_budget_bytes(cfg, device);
     w->max_buffer_bytes = cld_worker_max_buffer_bytes(cfg, device);
@@ -113,10 +111,10 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                         .n_positions = n_positions,
                                         .taps = setup->taps,
                                         .n_taps = setup->n_features,
-                                        .norm = soft && !options->no_drafter,
-                                        .no_head = options->no_drafter,
-                                        .given_taps = options->given_features,
-                                        .n_logits = options->decode ? n_block : 0,
+                                        .norm = soft && cld_worker_has_drafter(options->role),
+                                        .head = cld_worker_has_drafter(options->role),
+                                        .given_taps = !cld_worker_runs_target(options->role),
+                                        .n_logits = options->role == CLD_ROLE_DECODER ? n_block : 0,
                                         .n_cached = n_cached};
     struct cld_drafter_limits limits = {n_tokens,
                                         cld_max(1, cld_mul(options->n_rows, cfg->train.anchors)),
@@ -148,20 +146,20 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     if (s)
         return s;
     w->limits = limits;
-    if (options->no_drafter)
+    if (!cld_worker_has_drafter(w->role))
         plan_slots(w, options->n_slots, n_tokens);
-    if (options->reads)
+    if (w->role == CLD_ROLE_READER)
         return CLD_OK;
     if ((s = cld_target_describe(&w->target, &setup->target, &target, w->q, w->plan, err)))
         return s;
-    plan_double_buffer(w, options->double_buffered);
-    if (options->no_drafter)
+    plan_double_buffer(w);
+    if (!cld_worker_has_drafter(w->role))
         return CLD_OK;
     if ((s = cld_drafter_describe(&w->drafter, &setup->drafter, &limits, &drafter, w->q,
                                   &w->target.embed, &w->target.head, w->plan, err)))
         return s;
     w->limits = w->drafter.limits;
-    if (options->decode)
+    if (w->role == CLD_ROLE_DECODER)
         cld_decoder_describe(&w->decoder, &w->target, &w->drafter, &setup->rules, w->plan);
     plan_exchange(w, options->n_remote);
     return CLD_OK;
@@ -180,11 +178,11 @@ enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err)
          (s = cld_tuning_check(w->q, w->cfg, &w->device, NULL, err))))
         return s;
     if ((s = cld_plan_create(w->plan, w->q, err)) ||
-        (!w->no_drafter && (s = cld_drafter_prepare(&w->drafter, err))))
+        (cld_worker_has_drafter(w->role) && (s = cld_drafter_prepare(&w->drafter, err))))
         return s;
     w->staging = w->stage.host;
     w->inbox = w->arrivals.host;
-    if (w->reads)
+    if (w->role == CLD_ROLE_READER)
         return CLD_OK;
     if (w->cfg->target.random_weights >= 0) {
         cld_warn(
@@ -199,7 +197,7 @@ enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err)
 enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
                                     struct cld_error *err)
 {
-    if (w->given_features)
+    if (!cld_worker_runs_target(w->role))
         return CLD_OK;
     return cld_target_forward(&w->target, b->ctx_ids, b->positions, b->ctx_doc, b->n_ctx, err);
 }
@@ -233,7 +231,7 @@ static enum cld_status turn(struct cld_worker *w, struct cld_error *err)
     taps->buf = now;
     for (size_t i = 0; i < w->setup->n_features; i++)
         w->target.tap_parts[i].buf = now;
-    if (!w->no_drafter)
+    if (cld_worker_has_drafter(w->role))
         w->drafter.features.buf = w->drafter.state.buf = now;
     return s;
 }
@@ -272,9 +270,11 @@ const struct cld_tensor *cld_worker_shard_place(const struct cld_worker *w, size
     return j ? &w->drafter.shard_in : &w->drafter.shard_sum;
 }
 
-enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, bool own, size_t first,
-                                     size_t n, struct cld_error *err)
+enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j,
+                                     enum cld_gradient_source source, size_t first, size_t n,
+                                     struct cld_error *err)
 {
+    bool own = source == CLD_GRADIENT_OWN;
     struct cld_drafter *d = &w->drafter;
     struct cld_tensor mine = cld_tensor_cols(&d->grads, first, n);
     struct cld_tensor sum = cld_tensor_cols(&d->shard_sum, first - d->shard_first, n);
@@ -374,9 +374,9 @@ static enum cld_status warm_shard(struct cld_worker *w, struct cld_error *err)
     const struct cld_drafter *d = &w->drafter;
     for (size_t b = 0; b < cld_drafter_n_buckets(d) && !s; b++) {
         size_t first, n = cld_drafter_bucket_part(d, b, d->options.shard, &first);
-        if (n && ((s = cld_worker_add_shard(w, 0, true, first, n, err)) ||
-                  (s = cld_worker_add_shard(w, 1, true, first, n, err)) ||
-                  (s = cld_worker_add_shard(w, 1, false, first, n, err))))
+        if (n && ((s = cld_worker_add_shard(w, 0, CLD_GRADIENT_OWN, first, n, err)) ||
+                  (s = cld_worker_add_shard(w, 1, CLD_GRADIENT_OWN, first, n, err)) ||
+                  (s = cld_worker_add_shard(w, 1, CLD_GRADIENT_ARRIVED, first, n, err))))
             return s;
         if (n)
             s = cld_worker_update_part(w, 0, 0, 1, first, n, err);
@@ -396,9 +396,9 @@ static enum cld_status warm_optimizer(struct cld_worker *w, struct cld_error *er
         return s;
     if ((s = cld_worker_optimize(w, 0, 1, &norm, &skipped, err)) || !d->options.ema)
         return s;
-    return (s = cld_drafter_begin_ema(d, err)) || (s = cld_drafter_show_ema(d, true, err))
+    return (s = cld_drafter_begin_ema(d, err)) || (s = cld_drafter_show_ema(d, err))
                ? s
-               : cld_drafter_show_ema(d, false, err);
+               : cld_drafter_hide_ema(d, err);
 }
 
 /* Everything that a micro-batch sets in motion. */
@@ -410,14 +410,14 @@ static enum cld_status warm_batch(struct cld_worker *w, const struct cld_batch *
     enum cld_status s = cld_worker_features(w, b, err);
     if (s)
         return s;
-    if (w->no_drafter) {
+    if (!cld_worker_has_drafter(w->role)) {
         s = cld_worker_send_features(w, b->n_ctx, w->slots[0].host, err);
         return s ? s : cld_worker_features_moved(w, err);
     }
     if ((s = cld_drafter_forward(d, b, err)) ||
-        (s = cld_drafter_loss(d, b, 0, false, &score, err)) || !d->options.train)
+        (s = cld_drafter_loss(d, b, 0, CLD_LOSS_SCORE, &score, err)) || !d->options.train)
         return s;
-    s = cld_drafter_loss(d, b, 0, true, &score, err);
+    s = cld_drafter_loss(d, b, 0, CLD_LOSS_GRADIENT, &score, err);
     return s ? s : cld_drafter_backward(d, b, err);
 }
 
@@ -436,7 +436,8 @@ enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_batch b = {0};
-    bool train = !w->no_drafter && w->drafter.options.train, smallest = w->reads;
+    bool train = cld_worker_has_drafter(w->role) && w->drafter.options.train;
+    bool smallest = w->role == CLD_ROLE_READER;
     if (train && (s = cld_drafter_init(&w->drafter, 0, w->cfg->drafter.init_std, err)))
         return s;
     /* The largest first: a driver may mind grids that grow. Smaller ones after it, since a product
@@ -445,7 +446,7 @@ enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
         if (!(s = made_up_batch(w, shrink, &b, &smallest, err)))
             s = warm_batch(w, &b, err);
     if (s || (train && ((s = check_visibility(w, &b, err)) || (s = warm_optimizer(w, err)))) ||
-        (!w->no_drafter && !cld_queue_lists(w->q) &&
+        (cld_worker_has_drafter(w->role) && !cld_queue_lists(w->q) &&
          (s = cld_drafter_check_tiles(&w->drafter, err))) ||
         (s = cld_queue_finish(w->q, err)))
         goto done;

@@ -12,17 +12,36 @@
 #include "model/target.h"
 #include "opencl/transfer.h"
 
+/* What a worker does, and so which models its plan holds. */
+enum cld_worker_role {
+    CLD_ROLE_BOTH,    /* target and drafter: features stay on the device */
+    CLD_ROLE_DECODER, /* both, and w->decoder: texts of data.max_length and eval.new_tokens */
+    CLD_ROLE_TARGET,  /* the target alone: its features are copied to slots */
+    CLD_ROLE_READER,  /* no model: slots hold stored features */
+    CLD_ROLE_DRAFTER, /* the drafter alone: features are copied from slots */
+    CLD_ROLE_DRAFTER_WITHOUT_RING /* the drafter alone: the caller fills w->target.taps */
+};
+static inline bool cld_worker_runs_target(enum cld_worker_role r)
+{
+    return r == CLD_ROLE_BOTH || r == CLD_ROLE_DECODER || r == CLD_ROLE_TARGET;
+}
+static inline bool cld_worker_has_drafter(enum cld_worker_role r)
+{
+    return r != CLD_ROLE_TARGET && r != CLD_ROLE_READER;
+}
+/* Features have two buffers: one is copied while the other one is in use. */
+static inline bool cld_worker_has_double_buffer(enum cld_worker_role r)
+{
+    return r == CLD_ROLE_TARGET || r == CLD_ROLE_DRAFTER;
+}
+
 struct cld_worker_options {
     const char *name;
-    bool train;          /* gradients and optimizer state */
-    bool profile;        /* time every kernel */
-    bool given_features; /* no target runs: the caller fills w->target.taps */
-    bool no_drafter;     /* the target alone, whose features go to the slots */
-    bool decode;    /* w->decoder works: texts of data.max_length and eval.new_tokens together */
-    bool reads;     /* with no_drafter: no target either; features in slots are stored ones */
-    size_t n_rows;  /* rows of a micro-batch, at most; 0, with decode: nothing else is done */
-    size_t n_slots; /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
-    bool double_buffered; /* two buffers of features: one is copied while the other one is in use */
+    enum cld_worker_role role;
+    bool train;     /* gradients and optimizer state */
+    bool profile;   /* time every kernel */
+    size_t n_rows;  /* rows of a micro-batch, at most; 0: a decoder that does nothing else */
+    size_t n_slots; /* target or reader: pinned slots for features, at most CLD_MAX_SLOTS */
     size_t shard, n_shards;    /* of the optimizer state, as in struct cld_drafter_options */
     size_t n_remote;           /* of the n_shards drafters, those on other machines */
     size_t budget_bytes;       /* 0: cld_worker_budget_bytes */
@@ -46,17 +65,17 @@ struct cld_worker {
     struct cld_plan *plan;
     struct cld_target target;
     struct cld_drafter drafter;
-    struct cld_decoder decoder; /* with options.decode */
+    struct cld_decoder decoder; /* of CLD_ROLE_DECODER */
     struct cld_overrides overrides;
     struct cld_tuning tuning; /* rows that the queue was opened with */
-    bool given_features, no_drafter, reads;
+    enum cld_worker_role role;
     struct cld_drafter_limits limits;
     size_t budget_bytes, max_buffer_bytes;
     struct cld_pinned slots[CLD_MAX_SLOTS]; /* [options.n_slots], each for features [n_ctx, K*H] */
     struct cld_pinned stage, arrivals;
     float *staging; /* with shards: pinned host memory [n_elems], laid out as the arenas are */
     float *inbox;   /* with remote drafters: [n_remote, shard_n], their gradients of this shard */
-    struct cld_tensor other_features; /* in turns: [C, K*H], the buffer that is not in use */
+    struct cld_tensor other_features; /* [C, K*H], the buffer that is not in use */
     struct cld_event idle;            /* of that buffer: where the kernels that used it end */
     struct cld_event moving;          /* the copy of features that began last */
     const char *no_cache;             /* why built programs are not kept, where they are not */
@@ -125,12 +144,14 @@ enum cld_status cld_worker_features_moved(struct cld_worker *w, struct cld_error
  * [1, shard_n] F32. Drafters but the first share a place: it is free when the one before is added.
  */
 const struct cld_tensor *cld_worker_shard_place(const struct cld_worker *w, size_t j);
-/* Enqueued: adds the gradient of drafter j, from its place, or this worker's own, to the sum of
- * those elements [first, first + n) of the arenas, which are in this worker's shard. To be called
- * for j = 0, 1, ... in order; 0 begins the sum. Ranges are whole parts of buckets
+/* Enqueued: adds the gradient of drafter j to the sum, for elements [first, first + n) of the
+ * arenas, which are in this worker's shard; CLD_GRADIENT_OWN: this worker is drafter j. Call it for
+ * j = 0, 1, ... in order; 0 begins the sum. Ranges are whole parts of buckets
  * (cld_drafter_bucket_part), here and below: the warm-up knows those. */
-enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, bool own, size_t first,
-                                     size_t n, struct cld_error *err);
+enum cld_gradient_source { CLD_GRADIENT_ARRIVED, CLD_GRADIENT_OWN };
+enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j,
+                                     enum cld_gradient_source source, size_t first, size_t n,
+                                     struct cld_error *err);
 /* Sum of squares of the gradient (of the shard's sum). Waits for the device. */
 enum cld_status cld_worker_squares(struct cld_worker *w, double *sum, struct cld_error *err);
 /* One AdamW step (of the shard) with the gradient clipped to cfg's train.clip, `norm` being its

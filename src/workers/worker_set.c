@@ -25,7 +25,7 @@ static void add_decoder(struct cld_worker_set *c)
     struct cld_worker_set_member *m = &c->at[n_members(c) - 1];
     m->device = c->at[c->n_targets].device;
     snprintf(m->name, sizeof m->name, "decoder");
-    m->options = (struct cld_worker_options){.name = m->name, .decode = true};
+    m->options = (struct cld_worker_options){.name = m->name, .role = CLD_ROLE_DECODER};
 }
 
 enum cld_status cld_worker_set_devices(const struct cld_devices *devices,
@@ -41,9 +41,14 @@ enum cld_status cld_worker_set_devices(const struct cld_devices *devices,
     return s;
 }
 
-static enum cld_status add(struct cld_worker_set *c, size_t i, const char *role, const char *spec,
-                           const struct cld_config *cfg, const struct cld_devices *devices,
-                           struct cld_error *err)
+static const char *role_name(enum cld_worker_role role)
+{
+    return role == CLD_ROLE_READER ? "reader" : role == CLD_ROLE_TARGET ? "target" : "drafter";
+}
+
+static enum cld_status add(struct cld_worker_set *c, size_t i, enum cld_worker_role role,
+                           const char *spec, const struct cld_config *cfg,
+                           const struct cld_devices *devices, struct cld_error *err)
 {
     struct cld_worker_set_member *m = &c->at[i];
     bool is_target = i < c->n_targets;
@@ -51,12 +56,8 @@ static enum cld_status add(struct cld_worker_set *c, size_t i, const char *role,
     if (c->n_targets + c->n_drafters == 1)
         snprintf(m->name, sizeof m->name, "trainer");
     else
-        snprintf(m->name, sizeof m->name, "%s %zu", role, index);
-    m->options = (struct cld_worker_options){.name = m->name, .train = !is_target};
-    m->options.no_drafter = is_target;
-    m->options.reads = is_target && c->reads;
-    m->options.given_features = !is_target && c->n_targets;
-    m->options.double_buffered = c->n_targets > 0;
+        snprintf(m->name, sizeof m->name, "%s %zu", role_name(role), index);
+    m->options = (struct cld_worker_options){.name = m->name, .role = role, .train = !is_target};
     return cld_worker_set_devices(devices, cfg, spec, &m->device, err);
 }
 
@@ -95,12 +96,13 @@ enum cld_status cld_worker_set_make(struct cld_worker_set *c, const struct cld_c
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of workers");
     for (size_t i = 0; i < c->n_targets && !s; i++) {
         const char *beside = d->n ? d->v[i % d->n] : t->n ? t->v[0] : NULL;
-        s = c->reads ? add(c, i, "reader", beside, cfg, devices, err)
-                     : add(c, i, "target", t->n ? t->v[i] : beside, cfg, devices, err);
+        s = c->reads ? add(c, i, CLD_ROLE_READER, beside, cfg, devices, err)
+                     : add(c, i, CLD_ROLE_TARGET, t->n ? t->v[i] : beside, cfg, devices, err);
         c->at[i].options.n_slots = cfg->devices.ring_slots;
     }
     for (size_t i = 0; i < c->n_drafters && !s; i++)
-        s = add(c, c->n_targets + i, "drafter", d->n ? d->v[i] : NULL, cfg, devices, err);
+        s = add(c, c->n_targets + i, c->n_targets ? CLD_ROLE_DRAFTER : CLD_ROLE_BOTH,
+                d->n ? d->v[i] : NULL, cfg, devices, err);
     if (c->decodes && !s)
         add_decoder(c);
     for (size_t i = 0; i < n_members(c) && !s; i++)
@@ -140,13 +142,13 @@ static void print_worker(const struct cld_worker *w, FILE *to)
     snprintf(who, sizeof who, "worker '%s' on device %zu: %s", cld_queue_name(w->q),
              w->device.index, w->device.name);
     cld_plan_print(w->plan, who, w->budget_bytes, to);
-    if (w->reads)
+    if (w->role == CLD_ROLE_READER)
         return;
-    const struct cld_attention_plan *a =
-        w->no_drafter ? &w->target.attention : &w->drafter.attention;
+    bool drafts = cld_worker_has_drafter(w->role);
+    const struct cld_attention_plan *a = drafts ? &w->drafter.attention : &w->target.attention;
     fprintf(to, "  attention: %s takes %.3f GiB of workspace", a->variant,
             (double)(a->scratch_bytes + a->mask_bytes) / gib);
-    if (!w->no_drafter)
+    if (drafts)
         fprintf(to, "; dense scores would take %.3f GiB a layer",
                 (double)cld_attention_dense_bytes(n_draft, w->limits.n_ctx + n_draft,
                                                   w->drafter.config.n_heads) /
@@ -154,7 +156,7 @@ static void print_worker(const struct cld_worker *w, FILE *to)
     char tuned[cld_tuning_text_bytes];
     cld_tuning_text(w->q, tuned, sizeof tuned);
     fprintf(to, "\n  products: %s\n  tuned parameters: %s\n",
-            cld_gemm_backend_name(w->q, w->no_drafter ? w->target.gemm : w->drafter.gemm), tuned);
+            cld_gemm_backend_name(w->q, drafts ? w->drafter.gemm : w->target.gemm), tuned);
     if (cld_queue_tuning(w->q)->note[0])
         cld_warn("%s: %s", cld_queue_name(w->q), cld_queue_tuning(w->q)->note);
 }
@@ -164,7 +166,7 @@ static enum cld_status blame_dense(const struct cld_worker *w, struct cld_error 
 {
     size_t n_draft = w->limits.n_blocks * w->setup->drafter.block_size;
     size_t n_keys = w->limits.n_ctx + n_draft, n_heads = w->setup->drafter.n_heads;
-    if (w->no_drafter || w->cfg->attention.backend != CLD_ATTENTION_DENSE)
+    if (!cld_worker_has_drafter(w->role) || w->cfg->attention.backend != CLD_ATTENTION_DENSE)
         return err->status;
     return cld_fail_prefix(err,
                            "attention.backend = dense stores %.1f GB of scores (%zu heads x %zu "
@@ -179,12 +181,12 @@ static enum cld_status plan_member(struct cld_worker_set *c, struct cld_worker_s
 {
     struct cld_worker w;
     struct cld_error why = CLD_ERROR_INIT;
-    m->options.n_rows = m->options.decode ? 0 : cfg->train.micro_rows;
+    m->options.n_rows = m->options.role == CLD_ROLE_DECODER ? 0 : cfg->train.micro_rows;
     enum cld_status s = cld_worker_plan(&w, cfg, setup, &m->device, &m->options, err);
     if (s)
         goto done;
     m->planned_bytes = cld_plan_bytes(w.plan);
-    if (!m->options.no_drafter && !m->options.decode)
+    if (cld_worker_has_drafter(m->options.role) && m->options.role != CLD_ROLE_DECODER)
         c->limits = w.limits;
     if (to)
         print_worker(&w, to);
