@@ -28,7 +28,7 @@ static enum cld_status leave_target_out(struct runner *t, struct cld_error *err)
         return cld_fail(err, CLD_E_USAGE, "name no devices.targets, or set bench.target = yes",
                         "bench.target is no, and there are %zu target workers", t->set.n_targets);
     for (size_t i = 0; i < t->set.n_drafters; i++)
-        t->set.at[i].options.role = CLD_ROLE_DRAFTER_WITHOUT_RING;
+        t->set.workers[i].options.role = CLD_ROLE_DRAFTER_WITHOUT_RING;
     return CLD_OK;
 }
 

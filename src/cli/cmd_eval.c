@@ -94,7 +94,7 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
          ((s = cld_feature_identity_make(cfg, &setup, cld_feed_tokenizer_hash(feed), &id, err)) ||
           (s = cld_feature_store_open(cfg, &id, &store, err)))) ||
         (s = cld_devices_open(&devices, err)) ||
-        (s = cld_worker_set_devices(devices, cfg, NULL, &device, err)))
+        (s = cld_worker_find_device(devices, cfg, NULL, &device, err)))
         goto done;
     struct cld_worker_options options = {.name = "evaluator",
                                          .role = offline ? CLD_ROLE_DRAFTER_WITHOUT_RING

@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 
+#include "config/config.h"
 #include "opencl/queue.h"
 #include "opencl/tensor.h"
 
@@ -68,6 +69,16 @@ size_t cld_plan_pinned_bytes(const struct cld_plan *p);
 size_t cld_plan_bytes_for(const struct cld_plan *p, enum cld_purpose purpose);
 /* Bytes of the largest buffer and its name. */
 size_t cld_plan_largest(const struct cld_plan *p, const char **name);
+
+/* Memory of the device that a run may use: memory.limit_gib, or what the device reports less
+ * memory.reserve_gib. And the largest buffer: memory.max_buffer_gib, or what the device reports. */
+size_t cld_plan_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device);
+size_t cld_plan_max_buffer_bytes(const struct cld_config *cfg,
+                                 const struct cld_device_info *device);
+
+/* CLD_E_MEMORY if the plans of several workers on one device pass its budget together. */
+enum cld_status cld_plan_check_device(const struct cld_device_info *device, size_t n_plans,
+                                      size_t sum_bytes, size_t budget_bytes, struct cld_error *err);
 
 /* CLD_E_MEMORY if the sum passes budget_bytes or a buffer passes max_buffer_bytes, with the
  * numbers; an overflow or lack of host memory while declaring is reported here too. */

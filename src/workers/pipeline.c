@@ -30,7 +30,7 @@ static enum cld_status start(struct cld_pipeline *p, struct cld_error *err)
     for (size_t i = 0; i < p->n_members && !s; i++) {
         struct cld_member *m = &p->members[i];
         m->p = p;
-        m->who = &p->set->at[i];
+        m->who = &p->set->workers[i];
         m->index = i < p->set->n_targets ? i : i - p->set->n_targets;
         int failed = pthread_create(&m->thread, NULL, cld_member_run, m);
         if (failed)

@@ -33,7 +33,7 @@ struct cld_order {
 /* A thread and what is its own; main reads results when the thread says that its order is done. */
 struct cld_member {
     struct cld_pipeline *p;
-    const struct cld_worker_set_member *who;
+    const struct cld_planned_worker *who;
     size_t index; /* among the targets, or among the drafters */
     pthread_t thread;
     struct cld_worker w;

@@ -10,21 +10,6 @@
 #include "opencl/cache.h"
 #include "ops/ops.h"
 
-size_t cld_worker_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device)
-{
-    if (cfg->memory.limit_gib.n)
-        return cld_config_gib(cfg->memory.limit_gib.v[0]);
-    size_t reserve = cld_config_gib(cfg->memory.reserve_gib);
-    return device->global_bytes > reserve ? device->global_bytes - reserve : 0;
-}
-
-size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
-                                   const struct cld_device_info *device)
-{
-    return cfg->memory.max_buffer_gib > 0 ? cld_config_gib(cfg->memory.max_buffer_gib)
-                                          : device->max_alloc_bytes;
-}
-
 size_t cld_worker_feature_bytes(const struct cld_worker *w)
 {
     return cld_mul3(w->setup->n_features, w->setup->target.hidden,
@@ -96,8 +81,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     w->role = options->role;
     cld_overrides_of(cfg, &w->overrides);
     w->budget_bytes =
-        options->budget_bytes ? options->budget_bytes : cld_worker_budget_bytes(cfg, device);
-    w->max_buffer_bytes = cld_worker_max_buffer_bytes(cfg, device);
+        options->budget_bytes ? options->budget_bytes : cld_plan_budget_bytes(cfg, device);
+    w->max_buffer_bytes = cld_plan_max_buffer_bytes(cfg, device);
     struct cld_queue_options queue = {.name = options->name,
                                       .budget_bytes = w->budget_bytes,
                                       .profile = options->profile,

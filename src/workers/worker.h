@@ -44,7 +44,7 @@ struct cld_worker_options {
     size_t n_slots; /* target or reader: pinned slots for features, at most CLD_MAX_SLOTS */
     size_t shard, n_shards;    /* of the optimizer state, as in struct cld_drafter_options */
     size_t n_remote;           /* of the n_shards drafters, those on other machines */
-    size_t budget_bytes;       /* 0: cld_worker_budget_bytes */
+    size_t budget_bytes;       /* 0: cld_plan_budget_bytes */
     struct cld_variants *list; /* not NULL: kernel variants are noted, none is built (queue.h) */
     struct cld_gemm_uses *gemm_uses; /* not NULL: gets the products of the plan (queue.h) */
 };
@@ -80,12 +80,6 @@ struct cld_worker {
     struct cld_event moving;          /* the copy of features that began last */
     const char *no_cache;             /* why built programs are not kept, where they are not */
 };
-
-/* Memory of the device that a run may use: memory.limit_gib, or what it reports less the reserve;
- * and its largest buffer. */
-size_t cld_worker_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device);
-size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
-                                   const struct cld_device_info *device);
 
 /* Opens the queue and plans every buffer; nothing is allocated on the device. `cfg` and `setup`
  * must outlive the worker. Free with cld_worker_close whatever the result was. */
