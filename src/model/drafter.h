@@ -122,7 +122,7 @@ struct cld_drafter {
     struct cld_tensor master, m, v; /* [1, shard_n]; F32 runs: master is that part of weights */
     struct cld_tensor ema;          /* [1, shard_n] F32, with options.ema: moving mean of master */
     struct cld_tensor shard_sum,
-        shard_in; /* with shards: [1, shard_n] F32, see gradient_exchange.h */
+        shard_in; /* with shards: [1, shard_n] F32, see workers/collectives.h */
     struct cld_param *fc, *hidden_norm, *norm;
     struct cld_drafter_memory memory;
 

@@ -74,8 +74,8 @@ enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu workers", n);
     if ((s = cld_ring_open(&p->ring, p->sync, set->n_targets, cfg->devices.ring_slots,
                            set->n_drafters, err)) ||
-        (s = cld_gradient_exchange_open(&p->exchange, p->sync, machines,
-                                        cld_drafter_n_buckets_of(&setup->drafter), err)) ||
+        (s = cld_collectives_open(&p->collectives, p->sync, machines,
+                                  cld_drafter_n_buckets_of(&setup->drafter), err)) ||
         (s = cld_batch_schedule_open(feed, cfg, &setup->rules, &set->limits, store, machines, n,
                                      first, &p->schedule, err)))
         return s;
@@ -116,7 +116,7 @@ enum cld_status cld_pipeline_close(struct cld_pipeline *p, struct cld_worker_fac
                          b->n_buffers - a->n_buffers);
     }
     cld_batch_schedule_close(p->schedule);
-    cld_gradient_exchange_close(&p->exchange);
+    cld_collectives_close(&p->collectives);
     cld_ring_close(&p->ring);
     cld_sync_destroy(&p->own_sync);
     free_image(p);
@@ -162,7 +162,7 @@ static void measure_waits(struct cld_pipeline *p, struct cld_pipeline_waits *wai
     size_t n_targets = p->set->n_targets, n_drafters = p->set->n_drafters;
     memset(waits, 0, sizeof *waits);
     for (size_t d = 0; d < n_drafters; d++) {
-        struct cld_gradient_exchange_times t = cld_gradient_exchange_times(&p->exchange, d);
+        struct cld_collectives_times t = cld_collectives_times(&p->collectives, d);
         waits->data_ms += drafter_of(p, d)->data_ms / (double)n_drafters;
         waits->exchange_whole_ms += t.whole_ms / (double)n_drafters;
         waits->exchange_ms += t.exposed_ms / (double)n_drafters;

@@ -4,7 +4,7 @@
 #define CLD_WORKERS_PIPELINE_PRIVATE_H
 
 #include "workers/batch_schedule.h"
-#include "workers/gradient_exchange.h"
+#include "workers/collectives.h"
 #include "workers/pipeline.h"
 #include "workers/ring.h"
 
@@ -69,7 +69,7 @@ struct cld_pipeline {
     struct cld_sync own_sync, *sync; /* the link's, where there is one */
     struct cld_feature_store *store; /* NULL: none */
     struct cld_ring ring;
-    struct cld_gradient_exchange exchange;
+    struct cld_collectives collectives;
     struct cld_member *members; /* targets, then drafters */
     size_t n_members, n_started;
     double *waits_now, *waits_before;  /* [n_members] */

@@ -62,7 +62,7 @@ static enum cld_status get_ready(struct cld_member *m, struct cld_error *err)
         p->ring.slots[m->index * p->ring.n_slots + i].features = w->slots[i].host;
     m->step.w = w;
     if (cld_worker_has_drafter(w->role))
-        cld_gradient_exchange_join(&p->exchange, m->index, w);
+        cld_collectives_join(&p->collectives, m->index, w);
     note_facts(m, &m->ready);
     note_state(m, CLD_WORKER_WAITING);
     cld_status_file_memory(p->status, (size_t)(m - p->members), m->ready.held_bytes,
@@ -191,7 +191,7 @@ static enum cld_status use_slot(struct cld_member *m, const struct cld_item *it,
 {
     enum cld_status s = CLD_OK;
     note_state(m, CLD_WORKER_NO_FEATURES);
-    if (!m->fetched && ((s = cld_gradient_exchange_settle(&m->p->exchange, m->index, err)) ||
+    if (!m->fetched && ((s = cld_all_gather_end(&m->p->collectives, m->index, err)) ||
                         (s = fetch(m, it->number, err))))
         return s;
     struct cld_slot *slot = m->fetched;
@@ -212,7 +212,7 @@ static enum cld_status use_item(struct cld_member *m, const struct cld_item *it,
     if ((s = ask_fault(m, it->number, err)))
         return s;
     if (!next && m->job->kind == CLD_JOB_STEP &&
-        (s = cld_gradient_exchange_expect(&m->p->exchange, m->index, err)))
+        (s = cld_reduce_scatter_begin(&m->p->collectives, m->index, err)))
         return s;
     if (cld_pipeline_has_ring(m->p))
         return use_slot(m, it, next, err);
@@ -251,7 +251,7 @@ static enum cld_status use_job(struct cld_member *m, enum cld_job_kind kind, str
     const struct cld_item *next, *it = own_item(m, 0);
     /* Rows without anchors make no micro-batch; gradients of zero are exchanged all the same. */
     if (!it && kind == CLD_JOB_STEP &&
-        (s = cld_gradient_exchange_expect(&m->p->exchange, m->index, err)))
+        (s = cld_reduce_scatter_begin(&m->p->collectives, m->index, err)))
         return s;
     for (; it && !s; it = next) {
         next = own_item(m, (size_t)(it - m->job->items) + 1);
@@ -270,10 +270,10 @@ static enum cld_status take_step(struct cld_member *m, const struct cld_order *o
     double begun = cld_clock_ms();
     /* Counts of tiles are read where it costs nothing: not before the gradients have left, nor with
      * the weights on their way. */
-    if (s || (s = cld_gradient_exchange_norm(&m->p->exchange, m->index, &m->got.grad_norm, err)) ||
+    if (s || (s = cld_reduce_scatter_norm(&m->p->collectives, m->index, &m->got.grad_norm, err)) ||
         (s = cld_drafter_check_tiles(&m->w.drafter, err)) ||
-        (s = cld_gradient_exchange_update(&m->p->exchange, m->index, m->got.grad_norm,
-                                          o->learning_rate, o->update, err)))
+        (s = cld_all_gather_update(&m->p->collectives, m->index, m->got.grad_norm, o->learning_rate,
+                                   o->update, err)))
         return s;
     m->got.skipped = !isfinite(m->got.grad_norm);
     m->got.part_ms[CLD_STEP_OPTIMIZER] = cld_clock_ms() - begun;
@@ -294,15 +294,15 @@ static enum cld_status set_weights(struct cld_member *m, const struct cld_order 
     if (!s && !o->resumed)
         s = cld_drafter_begin_ema(d, err);
     /* Drafters on different kinds of devices may round an initial value differently. */
-    return s ? s : cld_gradient_exchange_weights(&m->p->exchange, m->index, err);
+    return s ? s : cld_all_gather(&m->p->collectives, m->index, err);
 }
 
 static enum cld_status save(struct cld_member *m, const struct cld_order *o, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     if (cld_drafter_is_sharded(&m->w.drafter) &&
-        ((s = cld_gradient_exchange_gather(&m->p->exchange, m->index, o->image, err)) ||
-         (s = cld_gradient_exchange_meet(&m->p->exchange, err))))
+        ((s = cld_collectives_gather_image(&m->p->collectives, m->index, o->image, err)) ||
+         (s = cld_collectives_barrier(&m->p->collectives, err))))
         return s;
     return m->index || cld_link_rank(m->p->machines->link)
                ? CLD_OK
@@ -327,7 +327,7 @@ static enum cld_status swap_ema(struct cld_member *m,
     if (!m->w.drafter.options.ema || !m->p->cfg->eval.ema)
         return CLD_OK;
     enum cld_status s = swap(&m->w.drafter, err);
-    return s ? s : cld_gradient_exchange_weights(&m->p->exchange, m->index, err);
+    return s ? s : cld_all_gather(&m->p->collectives, m->index, err);
 }
 
 static enum cld_status evaluate(struct cld_member *m, struct cld_error *err)
@@ -342,8 +342,7 @@ static enum cld_status evaluate(struct cld_member *m, struct cld_error *err)
 static enum cld_status obey(struct cld_member *m, const struct cld_order *o, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    if (o->kind != CLD_ORDER_STEP &&
-        (s = cld_gradient_exchange_settle(&m->p->exchange, m->index, err)))
+    if (o->kind != CLD_ORDER_STEP && (s = cld_all_gather_end(&m->p->collectives, m->index, err)))
         return s;
     switch (o->kind) {
     case CLD_ORDER_BEGIN:
@@ -450,7 +449,7 @@ void *cld_member_run(void *arg)
     }
     leave(m->p);
     if (m->w.q && cld_worker_has_drafter(m->w.role))
-        cld_gradient_exchange_part(&m->p->exchange, m->index);
+        cld_collectives_leave(&m->p->collectives, m->index);
     cld_step_free(&m->step);
     cld_worker_close(&m->w);
     return NULL;
