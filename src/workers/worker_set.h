@@ -50,9 +50,16 @@ void cld_worker_set_free(struct cld_worker_set *c);
 void cld_worker_set_share(struct cld_worker_set *c, size_t first, size_t n_drafters,
                           size_t n_remote);
 
+/* Before _plan, where a run follows: runs the probes of each device whose verdicts are not known
+ * (verdicts.h), so that plan and run choose the same kernels. */
+enum cld_status cld_worker_set_probe(const struct cld_worker_set *c, const struct cld_config *cfg,
+                                     struct cld_error *err);
+
 /* Plans every worker for this configuration and checks each against its budget and, where several
  * share a device, their sum against the device's: CLD_E_MEMORY with the numbers. With `to` each
- * plan and each device's sum is printed, also those that do not fit. */
+ * plan and each device's sum is printed, also those that do not fit. A device without stored
+ * verdicts is planned with the instruction sets that need the most memory, and the output says so.
+ */
 enum cld_status cld_worker_set_plan(struct cld_worker_set *c, const struct cld_config *cfg,
                                     const struct cld_setup *setup, FILE *to, struct cld_error *err);
 
