@@ -2,7 +2,7 @@
 # run.sh - from a fresh clone to a trained drafter, or to a verdict of the tests, in one command.
 #
 #   ./run.sh train [ARGUMENTS]   train the tiny drafter; ARGUMENTS go to `cldraft train`
-#   ./run.sh test [ARGUMENTS]    run the tests; ARGUMENTS go to ctest
+#   ./run.sh test [ARGUMENTS]    run the tests; ARGUMENTS go to ctest (-L long: the long ones)
 #
 # Both install what is missing (Debian and Ubuntu), configure once, and build what changed.
 set -euo pipefail
@@ -90,6 +90,22 @@ prepare() {
     fi
 }
 
+# run_tests [ARGUMENTS]: as many tests at a time as there are cores. Without arguments tests that have a label, such as
+# `long`, are left out and named at the end.
+run_tests() {
+    local status=0 labelled
+    if (($# > 0)); then
+        exec ctest --test-dir build --output-on-failure --parallel "$(nproc)" "$@"
+    fi
+    ctest --test-dir build --output-on-failure --parallel "$(nproc)" --label-exclude . || status=$?
+    labelled=$(ctest --test-dir build --show-only --label-regex . | sed -n 's/.*Test *#[0-9]*: //p' | paste -sd' ')
+    if [[ -n $labelled ]]; then
+        say "not run: $labelled"
+        say "  ./run.sh test -L long runs those that only take long; CONTRIBUTING.md lists the labels"
+    fi
+    return "$status"
+}
+
 case "${1:-}" in
 train)
     shift
@@ -99,7 +115,7 @@ train)
 test)
     shift
     prepare all
-    exec ctest --test-dir build --output-on-failure "$@"
+    run_tests "$@"
     ;;
 -h | --help | help)
     usage

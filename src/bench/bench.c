@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/signals.h"
 #include "check/self_test.h"
+#include "ops/verdicts.h"
 #include "workers/worker.h"
 
 /* Runs of a repeat at most, however quick they are. */
@@ -122,7 +123,7 @@ enum cld_status cld_bench_open_queue(const struct cld_bench *b, bool profile,
         .tuning = &tuning,
         .programs = {.source = b->cfg->runtime.program, .modules = b->cfg->runtime.modules}};
     enum cld_status s = cld_tuning_of(b->cfg, b->device, &tuning, err);
-    if (s || (s = cld_queue_open(b->device, &options, out, err)))
+    if (s || (s = cld_queue_open_probed(b->device, &options, out, err)))
         return s;
     if ((s = cld_tuning_check(*out, b->cfg, b->device, NULL, err))) {
         cld_queue_close(*out);

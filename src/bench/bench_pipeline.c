@@ -45,6 +45,7 @@ static enum cld_status open_runner(struct runner *t, const struct cld_bench *b,
     if ((s = cld_worker_set_make(&t->set, &t->cfg, b->devices, err)) ||
         (s = leave_target_out(t, err)) ||
         (s = cld_machines_join(&t->machines, NULL, t->set.n_drafters, &t->cfg, err)) ||
+        (s = cld_worker_set_probe(&t->set, &t->cfg, err)) ||
         (s = cld_worker_set_plan(&t->set, &t->cfg, b->setup, NULL, err)) ||
         (s = cld_pipeline_open(&t->cfg, b->setup, &t->set, &t->machines, b->feed, NULL, NULL, 0,
                                &t->pipeline, err)))

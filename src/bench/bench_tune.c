@@ -9,6 +9,7 @@
 #include "check/self_test.h"
 #include "opencl/cache.h"
 #include "ops/tuning.h"
+#include "ops/verdicts.h"
 #include "workers/worker_set.h"
 
 struct run {
@@ -199,7 +200,7 @@ enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune
     cld_info("device %zu: %s (%s, driver %s)", device.index, device.name, device.platform,
              device.driver);
     if ((s = table_path(&t, &path, err)) || (s = cld_tune_shapes_read(&t.shapes, err)) ||
-        (s = cld_queue_open(&device, &queue, &t.q, err)))
+        (s = cld_queue_open_probed(&device, &queue, &t.q, err)))
         goto done;
     s = tune_all(&t, err);
     s = keep_records(&t, path, s, err);

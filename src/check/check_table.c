@@ -11,6 +11,7 @@
 #include "check/check_attention.h"
 #include "check/check_gemm.h"
 #include "check/check_ops.h"
+#include "ops/verdicts.h"
 
 #define BIT(name) (1u << CLD_BOUND_##name)
 enum {
@@ -156,7 +157,7 @@ static void run_task(const struct set *set, struct task *t)
                                             .tuning = o->tuning,
                                             .list = o->list ? &t->list : NULL};
     unsigned quirks = t->op->quirks & set->device->quirks;
-    if (!cld_queue_open(set->device, &queue, &c.q, err)) {
+    if (!cld_queue_open_probed(set->device, &queue, &c.q, err)) {
         if (quirks)
             cld_check_unsupported(&c, "the quirk %s: %s", cld_quirk_of(quirks)->name,
                                   cld_quirk_of(quirks)->action);

@@ -213,16 +213,22 @@ const struct cld_exit_code cld_exit_codes[] = {
     {.meaning = NULL},
 };
 
+static const struct cld_option no_probe = {
+    .name = "no-probe",
+    .help = "run nothing on a device: show what it reports and the verdicts that are stored"};
+
 const char *const cld_help_topics[] = {"config", "commands", "exit-codes", NULL};
 
 const struct cld_command cld_commands[] = {
-    [CLD_CMD_DEVICES] = {"devices",
-                         "",
-                         0,
-                         0,
-                         "show OpenCL platforms and devices",
-                         "Limits, extensions and what was found to work, as a tree.",
-                         {&json}},
+    [CLD_CMD_DEVICES] =
+        {"devices",
+         "",
+         0,
+         0,
+         "show OpenCL platforms and devices",
+         "Limits, extensions and what was found to work, as a tree. Runs small "
+         "probes on each device and stores their verdicts for later runs and plans.",
+         {&json, &no_probe}},
     [CLD_CMD_PLAN] = {"plan",
                       "CONFIG",
                       1,

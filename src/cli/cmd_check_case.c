@@ -11,6 +11,7 @@
 #include "check/case_file.h"
 #include "cli/cmd_common.h"
 #include "ops/tensor_io.h"
+#include "ops/verdicts.h"
 
 struct tolerance {
     double loss, output, matrix, vector, metric; /* metric 0: reported only */
@@ -56,7 +57,7 @@ static enum cld_status describe(struct runner *r, const struct cld_device_info *
     /* A chunk of three blocks: the cases are small, and the loss shall cross chunks. */
     struct cld_drafter_limits limits = {n_ctx, n_blocks, 3, r->k.n_tokens + c->block_size, 0};
     struct cld_drafter_options how = {.storage = storage, .attention = attention, .train = true};
-    if ((s = cld_queue_open(device, &options, &r->q, err)))
+    if ((s = cld_queue_open_probed(device, &options, &r->q, err)))
         return s;
     if (!(r->plan = cld_plan_new()))
         return cld_fail_memory(err, "a plan");

@@ -13,7 +13,9 @@
 #include "cli/cmd_common.h"
 #include "formats/safetensors.h"
 #include "model/target.h"
+#include "model/target_tensors.h"
 #include "ops/tensor_io.h"
+#include "ops/verdicts.h"
 
 struct runner {
     struct cld_model_config config;
@@ -83,7 +85,7 @@ static enum cld_status describe(struct runner *r, const struct cld_device_info *
     r->expected = malloc(cld_mul3(n, width, sizeof(float)));
     if (!r->got || !r->expected)
         return cld_fail_memory(err, "a case");
-    if ((s = cld_queue_open(device, &options, &r->q, err)) ||
+    if ((s = cld_queue_open_probed(device, &options, &r->q, err)) ||
         (s = cld_target_describe(&r->t, &r->config, &how, r->q, r->plan, err)) ||
         (s = cld_plan_check(r->plan, "check-target", device->global_bytes, device->max_alloc_bytes,
                             err)))
@@ -145,6 +147,7 @@ static enum cld_status check_dir(const char *dir, const struct cld_device_info *
     }
     if ((s = cld_model_config_read(dir, &r->config, err)) ||
         (s = cld_safetensors_open(path, &r->want, err)) || (s = read_ids(r, dir, err)) ||
+        (s = cld_target_vocabulary_check(dir, &r->config, err)) ||
         (s = describe(r, device, a, err)) || (s = cld_target_load(&r->t, dir, err)) ||
         (s = run_model(r, &hidden, &logits, err)))
         goto done;

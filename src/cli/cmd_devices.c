@@ -13,9 +13,9 @@
 #include "ops/op_attention.h"
 #include "ops/op_gemm.h"
 #include "ops/ops.h"
-#include "ops/probe.h"
 #include "ops/tensor_io.h"
 #include "ops/tuning.h"
+#include "ops/verdicts.h"
 
 enum { N_PROBE = 1000 };
 
@@ -34,6 +34,7 @@ static const char *const telling[] = {"cl_khr_fp16",
 
 /* What was found by using a device. */
 struct findings {
+    bool probed; /* false: only looked up, with --no-probe */
     bool passed;
     char why[sizeof((struct cld_error *)0)->what]; /* not passed: because ... */
     /* "" where the device could not be used */
@@ -69,33 +70,52 @@ static enum cld_status compute(struct cld_queue *q, struct cld_error *err)
     return CLD_OK;
 }
 
-/* Opens the device, asks what a training run would use on it, and computes something. Never ends
- * the command: failures are findings. */
-static void probe(const struct cld_device_info *d, struct findings *f)
+static void note_verdicts(const struct cld_verdicts *v, struct findings *f)
+{
+    for (int i = 0; i < CLD_N_PROBES; i++)
+        snprintf(f->ptx[i], sizeof f->ptx[i], "%s%s%s", cld_probe_verdict_name(v->is[i]),
+                 v->why[i][0] ? ": " : "", v->why[i]);
+}
+
+/* Probes of NVIDIA's instruction sets, run now or looked up; their bits. */
+static unsigned find_sets(const struct cld_device_info *d, const char *dir, struct findings *f)
+{
+    struct cld_verdicts v;
+    if (!cld_device_is_nvidia(d))
+        return 0;
+    if (f->probed) {
+        cld_verdicts_renew(d, dir, &v);
+    } else if (!cld_verdicts_read(d, dir, &v)) {
+        for (int i = 0; i < CLD_N_PROBES; i++)
+            snprintf(f->ptx[i], sizeof f->ptx[i], "no verdict stored");
+        return 0;
+    }
+    note_verdicts(&v, f);
+    return cld_verdicts_bits(&v);
+}
+
+/* Opens the device, asks what a training run would use on it, and, with f->probed, computes
+ * something. Never ends the command: failures are findings. */
+static void find(const struct cld_device_info *d, struct findings *f)
 {
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_queue *q = NULL;
     struct cld_tuning tuning;
-    const struct cld_queue_options options = {.name = "probe", .tuning = &tuning};
+    struct cld_queue_options options = {
+        .name = "probe", .tuning = &tuning, .plans_only = !f->probed};
     char *dir = NULL;
     /* Of a drafter for a target of 8B parameters: 512 anchors of 16 rows, 3072 tokens. */
     const size_t n_q = 512 * 16, n_keys = 3072 + n_q;
     struct cld_attention_plan plan;
-    memset(f, 0, sizeof *f);
     if (!d->available) {
         snprintf(f->why, sizeof f->why, "it is not available or has no compiler");
         return;
     }
-    if (cld_cache_dir(NULL, &dir, &err) || cld_tuning_load(NULL, dir, d, &tuning, &err) ||
-        cld_queue_open(d, &options, &q, &err))
+    if (cld_cache_dir(NULL, &dir, &err) || cld_tuning_load(NULL, dir, d, &tuning, &err))
         goto done;
-    for (int i = 0; i < CLD_N_PROBES && cld_device_is_nvidia(d); i++) {
-        char why[256];
-        enum cld_probe_verdict is =
-            cld_probe_device(d, (enum cld_instruction_set)i, why, sizeof why);
-        snprintf(f->ptx[i], sizeof f->ptx[i], "%s%s%s", cld_probe_verdict_name(is),
-                 why[0] ? ": " : "", why);
-    }
+    options.instruction_sets = find_sets(d, dir, f);
+    if (cld_queue_open(d, &options, &q, &err))
+        goto done;
     snprintf(f->gemm, sizeof f->gemm, "%s", cld_gemm_backend_name(q, CLD_GEMM_AUTO));
     cld_tuning_text(q, f->tuning, sizeof f->tuning);
     if (tuning.note[0])
@@ -104,7 +124,7 @@ static void probe(const struct cld_device_info *d, struct findings *f)
                            true, &plan, &err))
         goto done;
     snprintf(f->attention, sizeof f->attention, "%s", plan.variant);
-    f->passed = !compute(q, &err);
+    f->passed = f->probed && !compute(q, &err);
 done:
     if (!f->passed)
         snprintf(f->why, sizeof f->why, "%s", err.what);
@@ -175,19 +195,21 @@ static void print_device(const struct cld_device_info *d, const struct findings 
         printf("    attention   %s\n", f->attention);
     if (f->passed)
         printf("    probe       passed\n");
+    else if (!f->probed && !f->why[0])
+        printf("    probe       not run (--no-probe)\n");
     else
         printf("    probe       failed, because %s\n", f->why);
 }
 
-static void print_tree(const struct cld_devices *list, bool all)
+static void print_tree(const struct cld_devices *list, bool all, bool probe)
 {
     size_t n_platforms = 0;
     for (size_t i = 0; i < list->n; i++) {
         const struct cld_device_info *d = &list->at[i];
-        struct findings f;
+        struct findings f = {.probed = probe};
         if (!i || d->cl_platform != list->at[i - 1].cl_platform)
             printf("platform %zu: %s (%s)\n", n_platforms++, d->platform, d->platform_version);
-        probe(d, &f);
+        find(d, &f);
         print_device(d, &f, all);
         fflush(stdout); /* a driver that dies in its probe leaves the others' lines */
     }
@@ -227,10 +249,10 @@ static json_t *extensions_of(const struct cld_device_info *d)
     return list;
 }
 
-static json_t *device_object(const struct cld_device_info *d)
+static json_t *device_object(const struct cld_device_info *d, bool probe)
 {
-    struct findings f;
-    probe(d, &f);
+    struct findings f = {.probed = probe};
+    find(d, &f);
     json_t *what = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "index",
                              (json_int_t)d->index, "name", text(d->name), "vendor", text(d->vendor),
                              "platform", text(d->platform), "platform_version",
@@ -245,10 +267,10 @@ static json_t *device_object(const struct cld_device_info *d)
         "max_group", (json_int_t)d->max_group, "compute_units", (json_int_t)d->n_compute_units,
         "extensions", extensions_of(d), "quirks", quirks_of(d));
     json_t *found =
-        json_pack("{s:s, s:s?, s:o, s:o, s:o, s:{s:b, s:o}}", "kernels",
+        json_pack("{s:s, s:s?, s:o, s:o, s:o, s:{s:b, s:b, s:o}}", "kernels",
                   d->class == CLD_CLASS_CPU ? "cpu" : "gpu", "modules", cld_module_route(d), "gemm",
                   text(f.gemm), "tuned", text(f.tuning), "attention", text(f.attention), "probe",
-                  "passed", (int)f.passed, "why", text(f.why));
+                  "run", (int)f.probed, "passed", (int)f.passed, "why", text(f.why));
     if (what && (json_object_update(what, limits) || json_object_update(what, found))) {
         json_decref(what);
         what = NULL;
@@ -262,12 +284,12 @@ static json_t *device_object(const struct cld_device_info *d)
     return what;
 }
 
-static enum cld_status print_json(const struct cld_devices *list, struct cld_error *err)
+static enum cld_status print_json(const struct cld_devices *list, bool probe, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     json_t *devices = json_array(), *root = NULL;
     for (size_t i = 0; i < list->n && !s; i++)
-        if (json_array_append_new(devices, device_object(&list->at[i])))
+        if (json_array_append_new(devices, device_object(&list->at[i], probe)))
             s = cld_fail_memory(err, "describing device %zu", i);
     root = json_pack("{s:I, s:O, s:o}", "platforms", (json_int_t)list->n_platforms, "devices",
                      devices, "note", text(list->note));
@@ -286,10 +308,11 @@ enum cld_status cld_cmd_devices(const struct cld_args *a, struct cld_error *err)
     enum cld_status s = cld_devices_open(&list, err);
     if (s)
         return s;
+    bool probe = !cld_args_flag(a, "no-probe");
     if (cld_args_flag(a, "json"))
-        s = print_json(list, err);
+        s = print_json(list, probe, err);
     else if (list->n)
-        print_tree(list, cld_args_flag(a, "verbose"));
+        print_tree(list, cld_args_flag(a, "verbose"), probe);
     if (!s && !list->n)
         s = cld_fail(err, CLD_E_DEVICE, "", "%s", list->note);
     cld_devices_close(list);

@@ -8,8 +8,10 @@
 #include "cli/eval_report.h"
 #include "config/config.h"
 #include "data/feature_store.h"
-#include "model/drafter_file.h"
+#include "model/drafter_layout.h"
 #include "model/identify_features.h"
+#include "model/special_tokens.h"
+#include "train/data_checks.h"
 #include "workers/checkpoint.h"
 #include "workers/evaluate.h"
 #include "workers/worker_set.h"
@@ -85,10 +87,14 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
     char *mean = NULL;
     if ((s = cld_feed_open(cfg, &feed, err)) || (s = cld_feed_mask_token(feed, &mask_token, err)) ||
         (s = cld_setup_read(cfg, mask_token, &setup, err)) ||
+        (s = cld_data_checks_target(cfg, &setup.target, cld_feed_tokenizer(feed), err)) ||
+        (s = cld_end_tokens_find(cfg, cld_feed_tokenizer(feed), &setup.target, err)) ||
         (s = cld_drafter_config_read(drafter, &file, err)) ||
         (cfg->eval.ema && (s = cld_checkpoint_ema(drafter, &mean, err))) ||
         (s = cld_drafter_config_same(&setup.drafter, &file.config, drafter, err)) ||
         (s = cld_setup_same_taps(&setup, file.taps, drafter, err)) ||
+        (cfg->target.random_weights < 0 &&
+         (s = cld_drafter_check_borrowed(drafter, cfg->target.dir, &setup.target, err))) ||
         (s = cld_feed_load(feed, setup.target.vocab, false, err)) ||
         (offline &&
          ((s = cld_feature_identity_make(cfg, &setup, cld_feed_tokenizer_hash(feed), &id, err)) ||

@@ -8,6 +8,7 @@
 #include "cli/cmd_common.h"
 #include "config/config.h"
 #include "model/export.h"
+#include "model/target_tensors.h"
 #include "workers/checkpoint.h"
 
 /* An earlier export may be replaced, the weights of another model may not. */
@@ -46,6 +47,8 @@ static enum cld_status find_target(const struct cld_args *a, const struct cld_co
     if (!(path = cld_format("%s/config.json", x->target_dir)))
         return cld_fail_memory(err, "a path");
     if ((s = cld_model_config_read(x->target_dir, &x->target, err)) ||
+        (s = cld_target_files_check(x->target_dir, &x->target, err)) ||
+        (s = cld_target_vocabulary_check(x->target_dir, &x->target, err)) ||
         (s = cld_sha256_file(path, hash, &n_bytes, err)))
         goto done;
     if (strcmp(hash, st->target_sha256))

@@ -563,6 +563,14 @@ const struct cld_safetensor *cld_safetensors_find(const struct cld_safetensors *
     return bsearch(&key, st->tensors, st->n_tensors, sizeof key, by_name);
 }
 
+bool cld_safetensors_reads(const struct cld_safetensors *st, const char *file)
+{
+    for (size_t i = 0; i < st->n_shards; i++)
+        if (!strcmp(base_name(st->shards[i].path), file))
+            return true;
+    return false;
+}
+
 const char *cld_safetensors_metadata(const struct cld_safetensors *st, const char *key)
 {
     return json_string_value(json_object_get(st->metadata, key));

@@ -56,6 +56,9 @@ const struct cld_safetensor *cld_safetensors_at(const struct cld_safetensors *st
 const struct cld_safetensor *cld_safetensors_find(const struct cld_safetensors *st,
                                                   const char *name);
 
+/* Is this file, by its name in the directory, one of those that were opened? */
+bool cld_safetensors_reads(const struct cld_safetensors *st, const char *file);
+
 /* A value of __metadata__, NULL if absent; of shards, the first that has the key. */
 const char *cld_safetensors_metadata(const struct cld_safetensors *st, const char *key);
 

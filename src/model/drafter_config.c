@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "formats/json_fields.h"
+#include "model/config_keys.h"
 
 void cld_drafter_file_make(struct cld_drafter_file *f, const struct cld_drafter_config *config,
                            const int *taps, const struct cld_model_config *target, double init_std)
@@ -45,21 +46,58 @@ static const struct {
     const char *key;
     double neutral;
 } others[] = {
-    {"attention_sink_bias", 0},
-    {"shift_label", 0},
-    {"pure_draft_prefix_len", 0},
-    {"input_embedding_scale", 1},
-    {"output_multiplier", 1},
-    {"final_logit_softcapping", NAN},
-    {"projector_type", NAN},
-    {"emb_dim", NAN},
-    {"gru_hidden_dim", NAN},
-    {"attention_bias", 0},
-    {"mlp_bias", 0},
-    {"partial_rotary_factor", 1},
-    {"quantization_config", NAN},
+    {"attention_sink_bias", 0},      {"shift_label", 0},       {"pure_draft_prefix_len", 0},
+    {"input_embedding_scale", 1},    {"output_multiplier", 1}, {"final_logit_softcapping", NAN},
+    {"projector_type", NAN},         {"emb_dim", NAN},         {"gru_hidden_dim", NAN},
+    {"attention_bias", 0},           {"mlp_bias", 0},          {"quantization_config", NAN},
     {"speculators_model_type", NAN},
 };
+
+/* What the reader looks at itself: at either place, and at the top level only. */
+static const char *const inner_keys[] = {"block_size",
+                                         "mask_token_id",
+                                         "target_layer_ids",
+                                         "num_target_layers",
+                                         "sample_from_anchor",
+                                         "sliding_causal",
+                                         "causal",
+                                         "use_swa",
+                                         "swa_window_size",
+                                         NULL};
+static const char *const top_keys[] = {"model_type",
+                                       "dflash_config",
+                                       "block_size",
+                                       "mask_token_id",
+                                       "target_layer_ids",
+                                       "num_target_layers",
+                                       "sample_from_anchor",
+                                       "num_hidden_layers",
+                                       "hidden_size",
+                                       "num_attention_heads",
+                                       "num_key_value_heads",
+                                       "head_dim",
+                                       "intermediate_size",
+                                       "vocab_size",
+                                       "rms_norm_eps",
+                                       "hidden_act",
+                                       "attention_bias",
+                                       "mlp_bias",
+                                       "is_causal",
+                                       "layer_types",
+                                       "sliding_window",
+                                       "use_sliding_window",
+                                       "max_window_layers",
+                                       "rope_theta",
+                                       "rope_scaling",
+                                       "rope_parameters",
+                                       "partial_rotary_factor",
+                                       "max_position_embeddings",
+                                       "original_max_position_embeddings",
+                                       "bos_token_id",
+                                       "eos_token_id",
+                                       "pad_token_id",
+                                       "tie_word_embeddings",
+                                       NULL};
 
 static void refuse_others(const struct cld_fields *r)
 {
@@ -77,9 +115,19 @@ static void refuse_others(const struct cld_fields *r)
         if (!json_is_null(v) && (!strncmp(key, "conv_", 5) || !strncmp(key, "selector_", 9)))
             cld_fields_complain(r, "only plain DFlash drafters are supported", "unsupported key",
                                 key);
-    const char *act = json_string_value(cld_fields_get(r, "hidden_act"));
-    if (act && strcmp(act, "silu"))
-        cld_fields_complain(r, "only silu is supported", "unsupported hidden_act", act);
+    const json_t *act = cld_fields_get(r, "hidden_act");
+    if (act && (!json_is_string(act) || strcmp(json_string_value(act), "silu")))
+        cld_fields_complain(r, "only silu is supported", "unsupported hidden_act",
+                            json_is_string(act) ? json_string_value(act) : "(not a text)");
+}
+
+/* Of the places where a drafter's keys stand, dflash_config has no others. */
+static void refuse_unknown(const struct place *p)
+{
+    refuse_others(&p->top);
+    refuse_others(&p->inner);
+    cld_config_keys_refuse(&p->inner, inner_keys, "dflash_config");
+    cld_config_keys_check(&p->top, top_keys);
 }
 
 static void read_taps(const struct place *p, struct cld_drafter_file *f)
@@ -178,34 +226,24 @@ static void read_causality(const struct place *p, struct cld_drafter_config *c)
                             "sliding_causal");
 }
 
-/* rope_theta: at the top level, in the newer rope_parameters, or in both. */
+/* One theta for all layers: kinds of layers that have their own must have the same. */
 static void read_rope(const struct cld_fields *r, struct cld_drafter_config *c)
 {
-    const char *const objects[] = {"rope_parameters", "rope_scaling"};
-    double top = cld_fields_positive_or(r, "rope_theta", 0);
-    c->rope_theta = top;
-    for (int i = 0; i < 2; i++) {
-        const json_t *o = cld_fields_get(r, objects[i]);
-        const struct cld_fields in = {r->path, o, r->err};
-        const json_t *type = cld_fields_get(&in, "rope_type");
-        if (!type)
-            type = cld_fields_get(&in, "type");
-        const char *name = json_string_value(type);
-        if (o && !json_is_object(o))
-            cld_fields_complain(r, "", "not an object for key", objects[i]);
-        if (type && (!name || strcmp(name, "default")))
+    struct cld_rope kinds[2];
+    bool all, any = slides(c, &all);
+    cld_rope_read(r, all ? "sliding_attention" : "full_attention", &kinds[0]);
+    kinds[1] = kinds[0];
+    if (any && !all)
+        cld_rope_read(r, "sliding_attention", &kinds[1]);
+    for (int i = 0; i < 2; i++)
+        if (kinds[i].type != CLD_ROPE_DEFAULT)
             cld_fields_complain(r, "a drafter's rotary embedding is not scaled",
-                                "unsupported rope_type", name ? name : "(not a text)");
-        if (cld_fields_get(&in, "partial_rotary_factor") &&
-            cld_fields_positive_or(&in, "partial_rotary_factor", 1) != 1)
-            cld_fields_complain(r, "only full rotary embeddings are supported", "unsupported key",
-                                "partial_rotary_factor");
-        double theta = cld_fields_positive_or(&in, "rope_theta", c->rope_theta);
-        if (c->rope_theta > 0 && theta != c->rope_theta)
-            cld_fields_complain(r, "", "rope_parameters differs from the top level in key",
-                                "rope_theta");
-        c->rope_theta = theta;
-    }
+                                "unsupported rope_type", cld_rope_type_name(kinds[i].type));
+    if (kinds[0].theta != kinds[1].theta && !r->err->status)
+        cld_fail(r->err, CLD_E_INPUT, "a drafter has one rope_theta",
+                 "%s: rope_theta of full_attention layers is %.10g, of sliding_attention %.10g",
+                 r->path, kinds[0].theta, kinds[1].theta);
+    c->rope_theta = kinds[0].theta;
     if (!(c->rope_theta > 0))
         cld_fields_complain(r, "at the top level or in rope_parameters", "missing key",
                             "rope_theta");
@@ -256,8 +294,7 @@ enum cld_status cld_drafter_config_read(const char *dir, struct cld_drafter_file
     err->status = CLD_OK;
     if (p.inner.object && !json_is_object(p.inner.object))
         cld_fields_complain(r, "", "not an object for key", "dflash_config");
-    refuse_others(&p.top);
-    refuse_others(&p.inner);
+    refuse_unknown(&p);
     read_geometry(&p, &f->config);
     f->n_target_layers =
         cld_fields_count_or(either(&p, "num_target_layers"), "num_target_layers", 100000, 0);

@@ -27,7 +27,7 @@ bool cld_drafter_is_borrowed(const char *plain_name)
     return !strcmp(plain_name, "embed_tokens.weight") || !strcmp(plain_name, "lm_head.weight");
 }
 
-/* Some rows of a tensor of the drafter's file with those of the target's. */
+/* The rows of a tensor of the drafter's file with those of the target's. */
 static enum cld_status same_rows(const struct cld_safetensors *a, const struct cld_safetensor *x,
                                  const char *drafter_dir, const struct cld_safetensors *b,
                                  const char *name, const char *target_dir, struct cld_error *err)

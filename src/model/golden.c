@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "ops/op_gemm.h"
 #include "ops/tensor_io.h"
+#include "ops/verdicts.h"
 
 /* Enough context for every head to choose from; with a small window, some that it leaves out. */
 static size_t context_of(const struct cld_drafter_config *c)
@@ -78,7 +79,7 @@ static enum cld_status create(struct runner *r, const struct cld_drafter_config 
                                               .loss_chunk = 1,
                                               .n_positions = n_ctx + c->block_size};
     const struct cld_drafter_options how = {.storage = storage};
-    if ((s = cld_queue_open(device, &queue, &r->q, err)))
+    if ((s = cld_queue_open_probed(device, &queue, &r->q, err)))
         return s;
     if (!(r->plan = cld_plan_new()))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");

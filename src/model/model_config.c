@@ -7,72 +7,39 @@
 #include "base/dtype.h"
 #include "base/file.h"
 #include "formats/json_fields.h"
+#include "model/config_keys.h"
 
-static void read_rope(const struct cld_fields *r, struct cld_rope *rope)
+/* Programs differ in whether model_type or the class decides: both must name one model. */
+static void check_class(const struct cld_fields *r, const char *type, const char *class)
 {
-    const json_t *now = cld_fields_get(r, "rope_parameters"),
-                 *old = cld_fields_get(r, "rope_scaling");
-    const json_t *p = now ? now : old;
-    if (p && !json_is_object(p)) {
-        cld_fields_complain(r, "", "not an object for key",
-                            now ? "rope_parameters" : "rope_scaling");
-        return;
+    const json_t *list = cld_fields_get(r, "architectures"), *v;
+    size_t n = strlen(class), i;
+    json_array_foreach (list, i, v) {
+        const char *name = json_is_string(v) ? json_string_value(v) : "(not a text)";
+        bool same = !strncmp(name, class, n) &&
+                    (!strncmp(name + n, "For", 3) || !strncmp(name + n, "Model", 5));
+        if (!same && !r->err->status)
+            cld_fail(r->err, CLD_E_INPUT, "mend the one that is wrong",
+                     "%s: model_type is %s, architectures names %.100s", r->path, type, name);
     }
-    /* rope_theta: inside the newer object or at the top level; 10000 is the published default. */
-    double top = cld_fields_positive_or(r, "rope_theta", 10000.0);
-    const struct cld_fields inner = {r->path, p, r->err}; /* without p it finds nothing */
-    rope->theta = cld_fields_positive_or(&inner, "rope_theta", top);
-    const json_t *type = cld_fields_get(&inner, "rope_type");
-    if (!type)
-        type = cld_fields_get(&inner, "type");
-    const char *name = type ? json_string_value(type) : "default";
-    if (!name)
-        cld_fields_complain(r, "", "not a text for key", "rope_type");
-    else if (!strcmp(name, "default"))
-        rope->type = CLD_ROPE_DEFAULT;
-    else if (!strcmp(name, "linear"))
-        rope->type = CLD_ROPE_LINEAR;
-    else if (!strcmp(name, "llama3"))
-        rope->type = CLD_ROPE_LLAMA3;
-    else
-        cld_fields_complain(r, "default, linear and llama3 are supported", "unsupported rope_type",
-                            name);
-    const json_t *partial = cld_fields_get(&inner, "partial_rotary_factor");
-    if (!partial)
-        partial = cld_fields_get(r, "partial_rotary_factor");
-    if (partial && json_number_value(partial) != 1.0)
-        cld_fields_complain(r, "only full rotary embeddings are supported", "unsupported key",
-                            "partial_rotary_factor");
-    if (rope->type == CLD_ROPE_DEFAULT)
-        return;
-    const char *needed[] = {"factor", "low_freq_factor", "high_freq_factor",
-                            "original_max_position_embeddings"};
-    double *to[] = {&rope->factor, &rope->low_freq_factor, &rope->high_freq_factor,
-                    &rope->original_max_positions};
-    for (int i = 0; i < (rope->type == CLD_ROPE_LLAMA3 ? 4 : 1); i++) {
-        if (!cld_fields_get(&inner, needed[i]))
-            cld_fields_complain(r, "", "rope scaling misses key", needed[i]);
-        *to[i] = cld_fields_positive_or(&inner, needed[i], 1.0);
-    }
-    if (rope->type == CLD_ROPE_LLAMA3 && rope->low_freq_factor >= rope->high_freq_factor)
-        cld_fields_complain(r, "low_freq_factor must be below high_freq_factor", "bad rope scaling",
-                            name);
 }
 
 static void read_architecture(const struct cld_fields *r, struct cld_model_config *c)
 {
     const char *type = json_string_value(cld_fields_get(r, "model_type"));
     const char *known[] = {"qwen3", "qwen2", "llama"};
-    bool found = false;
-    for (int i = 0; type && i < 3; i++)
-        found |= !strcmp(type, known[i]);
-    if (!found) {
+    static const char *const classes[] = {"Qwen3", "Qwen2", "Llama"};
+    int found = 2;
+    while (found >= 0 && (!type || strcmp(type, known[found])))
+        found--;
+    if (found < 0) {
         cld_fields_complain(r, "qwen3, qwen2 and llama are supported",
                             type ? "unsupported model_type" : "missing key",
                             type ? type : "model_type");
         return;
     }
     strcpy(c->model_type, type);
+    check_class(r, type, classes[found]);
     bool bias = cld_fields_bool_or(r, "attention_bias", false);
     c->qk_norm = !strcmp(type, "qwen3");
     c->qkv_bias = !strcmp(type, "qwen2") || bias;
@@ -80,56 +47,98 @@ static void read_architecture(const struct cld_fields *r, struct cld_model_confi
     c->mlp_bias = !strcmp(type, "llama") && cld_fields_bool_or(r, "mlp_bias", false);
 }
 
-/* Factors that relatives of these models have on the embedding, the residual stream or the logits.
- * Weights look the same with and without them; 1, or nothing, means none. */
-static void refuse_factors(const struct cld_fields *r)
+/* What the reader looks at itself. */
+static const char *const used_keys[] = {"model_type",
+                                        "architectures",
+                                        "num_hidden_layers",
+                                        "hidden_size",
+                                        "num_attention_heads",
+                                        "num_key_value_heads",
+                                        "head_dim",
+                                        "intermediate_size",
+                                        "vocab_size",
+                                        "max_position_embeddings",
+                                        "rms_norm_eps",
+                                        "hidden_act",
+                                        "tie_word_embeddings",
+                                        "attention_bias",
+                                        "mlp_bias",
+                                        "qkv_bias",
+                                        "use_qk_norm",
+                                        "bos_token_id",
+                                        "eos_token_id",
+                                        "pad_token_id",
+                                        "layer_types",
+                                        "sliding_window",
+                                        "use_sliding_window",
+                                        "max_window_layers",
+                                        "rope_theta",
+                                        "rope_scaling",
+                                        "rope_parameters",
+                                        "partial_rotary_factor",
+                                        "original_max_position_embeddings",
+                                        NULL};
+
+/* A key that says again what the architecture has. */
+static void same_bool(const struct cld_fields *r, const char *key, bool is, const char *type)
 {
-    static const char *const keys[] = {"embedding_multiplier",
-                                       "embedding_scale",
-                                       "input_embedding_scale",
-                                       "scale_emb",
-                                       "scale_depth",
-                                       "residual_multiplier",
-                                       "attention_multiplier",
-                                       "logits_scaling",
-                                       "logit_scale",
-                                       "output_multiplier",
-                                       "final_logit_softcapping",
-                                       "attn_logit_softcapping"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const json_t *v = cld_fields_get(r, keys[i]);
-        if (v && !(json_is_number(v) && json_number_value(v) == 1))
-            cld_fields_complain(r,
-                                "models that multiply by a factor of their own are not supported",
-                                "unsupported value of key", keys[i]);
-    }
-    if (cld_fields_bool_or(r, "scale_embedding", false))
-        cld_fields_complain(r, "models that multiply by a factor of their own are not supported",
-                            "unsupported value of key", "scale_embedding");
+    if (cld_fields_bool_or(r, key, is) != is && !r->err->status)
+        cld_fail(r->err, CLD_E_INPUT, "config.json and the model contradict each other",
+                 "%s: %s is %s, a %s model %s", r->path, key, is ? "false" : "true", type,
+                 is ? "has it" : "has none");
 }
 
-static void refuse_unsupported(const struct cld_fields *r)
+static void check_layer_types(const struct cld_fields *r, size_t n_layers)
 {
-    refuse_factors(r);
-    const char *act = json_string_value(cld_fields_get(r, "hidden_act"));
-    if (act && strcmp(act, "silu"))
-        cld_fields_complain(r, "only silu is supported", "unsupported hidden_act", act);
-    if (cld_fields_bool_or(r, "use_sliding_window", false))
-        cld_fields_complain(r, "targets with sliding windows are not supported", "unsupported key",
-                            "use_sliding_window");
     const json_t *types = cld_fields_get(r, "layer_types"), *item;
     size_t i;
+    if (types && !json_is_array(types))
+        cld_fields_complain(r, "one text for each layer", "not a list for key", "layer_types");
     json_array_foreach (types, i, item) {
         const char *name = json_string_value(item);
         if (!name || strcmp(name, "full_attention"))
             cld_fields_complain(r, "only full_attention layers are supported in a target",
                                 "unsupported layer type", name ? name : "(not a text)");
     }
-    if (cld_fields_get(r, "quantization_config"))
-        cld_fields_complain(r, "convert the weights to bf16 first", "unsupported key",
-                            "quantization_config");
-    if (cld_fields_get(r, "num_experts") || cld_fields_get(r, "num_local_experts"))
-        cld_fields_complain(r, "only dense models are supported", "unsupported key", "num_experts");
+    if (json_is_array(types) && json_array_size(types) != n_layers && !r->err->status)
+        cld_fail(r->err, CLD_E_INPUT, "one for each layer",
+                 "%s: layer_types has %zu layers, num_hidden_layers is %zu", r->path,
+                 json_array_size(types), n_layers);
+}
+
+/* A window that covers all positions is none. Qwen's files have one beside use_sliding_window =
+ * false; without that word, readers differ in whether it counts. */
+static void check_window(const struct cld_fields *r, size_t max_positions)
+{
+    if (cld_fields_bool_or(r, "use_sliding_window", false))
+        cld_fields_complain(r, "targets with sliding windows are not supported", "unsupported key",
+                            "use_sliding_window");
+    if (cld_fields_get(r, "use_sliding_window") || !cld_fields_get(r, "sliding_window"))
+        return;
+    size_t window = cld_fields_count(r, "sliding_window", (size_t)1 << 40);
+    if (!r->err->status && window < max_positions)
+        cld_fail(r->err, CLD_E_INPUT,
+                 "targets with sliding windows are not supported; if no layer slides, say so with "
+                 "use_sliding_window = false",
+                 "%s: sliding_window is %zu, of %zu positions", r->path, window, max_positions);
+}
+
+static void refuse_unsupported(const struct cld_fields *r, const struct cld_model_config *c)
+{
+    const json_t *act = cld_fields_get(r, "hidden_act");
+    const char *name = json_string_value(act);
+    if (act && (!name || (strcmp(name, "silu") && strcmp(name, "swish"))))
+        cld_fields_complain(r, "only silu is supported", "unsupported hidden_act",
+                            name ? name : "(not a text)");
+    if (strcmp(c->model_type, "llama"))
+        same_bool(r, "mlp_bias", false, c->model_type);
+    if (!strcmp(c->model_type, "qwen2") && !cld_fields_bool_or(r, "attention_bias", true))
+        same_bool(r, "attention_bias", true, c->model_type);
+    same_bool(r, "qkv_bias", c->qkv_bias, c->model_type);
+    same_bool(r, "use_qk_norm", c->qk_norm, c->model_type);
+    check_layer_types(r, c->n_layers);
+    check_window(r, c->max_positions);
+    cld_config_keys_check(r, used_keys);
 }
 
 enum cld_status cld_model_config_read(const char *dir, struct cld_model_config *c,
@@ -146,7 +155,6 @@ enum cld_status cld_model_config_read(const char *dir, struct cld_model_config *
     struct cld_fields r = {path, root, err};
     err->status = CLD_OK;
     read_architecture(&r, c);
-    refuse_unsupported(&r);
     c->n_layers = cld_fields_count(&r, "num_hidden_layers", 10000);
     c->hidden = cld_fields_count(&r, "hidden_size", 1 << 20);
     c->n_heads = cld_fields_count(&r, "num_attention_heads", 1 << 16);
@@ -162,7 +170,10 @@ enum cld_status cld_model_config_read(const char *dir, struct cld_model_config *
     c->bos = cld_fields_token_or_none(&r, "bos_token_id");
     c->n_eos = cld_fields_tokens(&r, "eos_token_id", CLD_MAX_EOS_TOKENS, c->eos);
     c->pad = cld_fields_token_or_none(&r, "pad_token_id");
-    read_rope(&r, &c->rope);
+    cld_rope_read(&r, "full_attention", &c->rope);
+    if (!(c->rope.theta > 0))
+        c->rope.theta = 10000; /* the published default of all three */
+    refuse_unsupported(&r, c);
     if (!err->status && c->n_heads % c->n_kv_heads)
         cld_fail(err, CLD_E_INPUT, "", "%s: %zu query heads are no multiple of %zu KV heads", path,
                  c->n_heads, c->n_kv_heads);

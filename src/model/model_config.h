@@ -1,8 +1,9 @@
 /* model_config.h - a Hugging Face config.json of a dense decoder: Qwen3, Qwen2, Llama 3.
  *
- * Both spellings are read (rope_parameters and dtype, or rope_theta, rope_scaling and torch_dtype).
- * What we do not compute - sliding windows, other rotary scalings, other activations, experts - is
- * refused by name. Pure data after loading: any thread. */
+ * The rotary embedding is read in every spelling (rope_config.h). What is not computed here -
+ * sliding windows, other rotary scalings, other activations, experts - is refused by name, and so
+ * are unknown keys that speak of a mechanism (config_keys.h). Pure data after loading: any thread.
+ */
 #ifndef CLD_MODEL_MODEL_CONFIG_H
 #define CLD_MODEL_MODEL_CONFIG_H
 
@@ -11,18 +12,9 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "model/rope_config.h"
 
-enum { CLD_MAX_EOS_TOKENS = 16 };
-
-enum cld_rope_type { CLD_ROPE_DEFAULT, CLD_ROPE_LINEAR, CLD_ROPE_LLAMA3 };
-
-struct cld_rope {
-    enum cld_rope_type type;
-    double theta;
-    double factor;                                                    /* linear, llama3 */
-    double low_freq_factor, high_freq_factor, original_max_positions; /* llama3 */
-    bool bf16_frequencies; /* round them: a model cast to bf16 as a whole has them so */
-};
+enum { CLD_MAX_EOS_TOKENS = 32 };
 
 struct cld_model_config {
     char model_type[32]; /* "qwen3", "qwen2", "llama" */

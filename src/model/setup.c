@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "model/target_tensors.h"
 
 enum cld_status cld_auto_taps(size_t n_target_layers, size_t n_taps, int *taps,
                               struct cld_error *err)
@@ -101,6 +102,9 @@ enum cld_status cld_setup_read(const struct cld_config *cfg, int64_t mask_token,
     memset(s, 0, sizeof *s);
     if ((status = cld_model_config_read(cfg->target.dir, &s->target, err)) ||
         (status = hash_config(cfg->target.dir, s, err)) || (status = resolve_taps(cfg, s, err)))
+        return status;
+    if (cfg->target.random_weights < 0 &&
+        (status = cld_target_files_check(cfg->target.dir, &s->target, err)))
         return status;
     add_state(cfg, s);
     if (mask_token < 0 || (uint64_t)mask_token >= t->vocab)

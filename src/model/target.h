@@ -89,7 +89,7 @@ void cld_target_free(struct cld_target *t); /* NULL-safe */
 
 /* After cld_plan_create, once: reads the weights of the layers that run from DIR's safetensors.
  * Every shape is checked; CLD_E_INPUT names the tensor. Tensors that the model does not have are
- * refused where they belong to a layer that runs. */
+ * refused (target_tensors.h). */
 enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cld_error *err);
 /* Instead: generated weights, normal / sqrt(columns), norms near one. */
 enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cld_error *err);

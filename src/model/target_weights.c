@@ -1,11 +1,11 @@
 /* target_weights.c - weights of a target: read from its files, or generated. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/random.h"
 #include "formats/safetensors.h"
 #include "model/target_private.h"
+#include "model/target_tensors.h"
 #include "ops/ops.h"
 #include "ops/tensor_io.h"
 
@@ -74,36 +74,11 @@ static enum cld_status load_weight(struct cld_target *t, struct cld_tensor *w, v
     return s ? s : settle(t, w, &p, err);
 }
 
-/* A bias or norm in the file that the configuration does not announce would be ignored in
- * silence. */
-static enum cld_status refuse_extra(struct cld_target *t, const struct cld_safetensors *st,
-                                    const char *dir, struct cld_error *err)
-{
-    for (size_t i = 0; i < cld_safetensors_n(st); i++) {
-        const char *name = cld_safetensors_at(st, i)->name;
-        size_t layer = 0;
-        int at = 0;
-        if (sscanf(name, "model.layers.%zu.%n", &layer, &at) != 1 || !at || layer >= t->n_layers ||
-            strstr(name, "rotary_emb.inv_freq"))
-            continue;
-        bool known = false;
-        struct cld_tensor *first = &t->layers[layer].ln1;
-        for (size_t k = 0; k < sizeof *t->layers / sizeof *first && !known; k++)
-            known = first[k].name && !strcmp(first[k].name, name);
-        if (!known)
-            return cld_fail(err, CLD_E_INPUT,
-                            "config.json and the weights disagree, or the model is not supported",
-                            "%s: tensor '%s' has no place in a %s model", dir, name,
-                            t->config.model_type);
-    }
-    return CLD_OK;
-}
-
 enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cld_error *err)
 {
     struct cld_safetensors *st = NULL;
     enum cld_status s = cld_safetensors_open(dir, &st, err);
-    if (!s && !(s = refuse_extra(t, st, dir, err)))
+    if (!s && !(s = cld_target_tensors_check(st, &t->config, dir, err)))
         s = each_weight(t, load_weight, st, err);
     cld_safetensors_close(st);
     return s ? s : cld_target_prepare(t, err);

@@ -237,7 +237,7 @@ static const char *check(const struct header *h, const char *key, const void *pa
     if (h->format != format || h->header_bytes != sizeof *h)
         return "it has another format";
     if (memcmp(h->key, key, N_KEY))
-        return "it is of another program";
+        return "it is of another key";
     if (h->payload_bytes != n_bytes)
         return "its length is wrong";
     cld_sha256_of(payload, n_bytes, hash);
@@ -280,7 +280,7 @@ bool cld_cache_get(const struct cld_cache *c, const char *key, unsigned char **o
         return false;
     }
     if ((wrong = read_entry(c, fd, path, key, n_file, out, n_bytes))) {
-        cld_warn("%s: %s; it is removed and the program built again", path, wrong);
+        cld_warn("%s: %s; it is deleted and rebuilt", path, wrong);
         unlink(path);
         free(*out);
         *out = NULL;

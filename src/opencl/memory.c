@@ -34,6 +34,9 @@ static enum cld_status create(struct cld_queue *q, const char *name, size_t n_by
 {
     int code = CL_SUCCESS;
     struct cld_buf *b = NULL;
+    if (q->plans_only)
+        return cld_fail(err, CLD_E_INTERNAL, "report it",
+                        "%s: buffer '%s' of %zu bytes asked for by a plan", q->name, name, n_bytes);
     if (q->sealed)
         return cld_fail(err, CLD_E_INTERNAL, "the plan of this worker misses a buffer; report it",
                         "%s: buffer '%s' of %zu bytes asked for after the warm-up", q->name, name,

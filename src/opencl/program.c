@@ -265,14 +265,17 @@ enum cld_status cld_kernel_get_ptx(struct cld_queue *q, const struct cld_kernel_
             *out = k;
             return CLD_OK;
         }
+    if (q->plans_only)
+        return cld_fail(err, CLD_E_INTERNAL, "report it", "%s: kernel %s asked for by a plan",
+                        q->name, key);
     if (q->sealed)
         return cld_fail(err, CLD_E_DEVICE, "the warm-up of this worker missed it; report it",
                         "%s: kernel variant %s was not built before the run began (thread %s)",
                         q->name, key, cld_log_current_thread());
     if (change && !q->has_ptx)
         return cld_fail(err, CLD_E_DEVICE, "choose another back-end",
-                        "%s: %s needs the PTX path, which %s", q->name, key,
-                        cld_device_is_nvidia(&q->device) ? "is turned off"
+                        "%s: %s needs inline PTX, which %s", q->name, key,
+                        cld_device_is_nvidia(&q->device) ? "exists as source alone"
                                                          : "only NVIDIA's driver has");
     if ((s = get_program(q, spec, change, &p, err)))
         return s;

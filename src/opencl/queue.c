@@ -94,9 +94,9 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
     q->program_options = options->programs;
     q->list = options->list;
     q->gemm_uses = options->gemm_uses;
-    /* Kernels with inline PTX exist as source alone. */
-    q->has_ptx = cld_device_is_nvidia(device) && !options->no_ptx && !q->list &&
-                 options->programs.source != CLD_PROGRAM_SPIRV;
+    q->has_ptx = cld_queue_would_use_ptx(device, options);
+    q->instruction_sets = q->has_ptx ? options->instruction_sets : 0;
+    q->plans_only = options->plans_only;
     q->owner = pthread_self();
     q->owner_name = cld_log_current_thread();
     if (!(q->tuning = calloc(1, sizeof *q->tuning))) {
@@ -168,6 +168,19 @@ const char *cld_queue_name(const struct cld_queue *q)
 bool cld_queue_has_ptx(const struct cld_queue *q)
 {
     return q->has_ptx;
+}
+
+/* Kernels with inline PTX exist as source alone. */
+bool cld_queue_would_use_ptx(const struct cld_device_info *device,
+                             const struct cld_queue_options *options)
+{
+    return cld_device_is_nvidia(device) && options->family != CLD_KERNEL_FAMILY_CPU &&
+           !options->list && options->programs.source != CLD_PROGRAM_SPIRV;
+}
+
+unsigned cld_queue_instruction_sets(const struct cld_queue *q)
+{
+    return q->instruction_sets;
 }
 
 enum cld_status cld_queue_finish(struct cld_queue *q, struct cld_error *err)

@@ -39,10 +39,11 @@ struct cld_program_options {
 struct cld_queue_options {
     const char *name; /* in messages: "drafter 0"; copied */
     enum cld_kernel_family family;
-    size_t budget_bytes;   /* the ledger refuses to pass this; 0: the device's memory */
-    bool profile;          /* time every kernel by events (benchmarks: it costs launch time) */
-    bool no_ptx;           /* keep off inline PTX, also where the device has it */
-    const char *cache_dir; /* where built programs are kept (cache.h); NULL: nowhere */
+    size_t budget_bytes;       /* the ledger refuses to pass this; 0: the device's memory */
+    bool profile;              /* time every kernel by events (benchmarks: it costs launch time) */
+    unsigned instruction_sets; /* bits: NVIDIA's, whose probes work on this device (ops/probe.h) */
+    bool plans_only;           /* no buffer is created and no program built: asking is an error */
+    const char *cache_dir;     /* where built programs are kept (cache.h); NULL: nowhere */
     struct cld_program_options programs;
     const struct cld_tuning *tuning; /* copied; NULL: the defaults */
     /* Not NULL: products that scratch is asked for, as a plan does, are noted (op_gemm.h). */
@@ -65,8 +66,13 @@ static inline enum cld_device_class cld_queue_class(const struct cld_queue *q)
     return cld_queue_device(q)->class;
 }
 
-/* Whether kernels with inline PTX may be asked for: NVIDIA's driver, not turned off. */
+/* Whether kernels with inline PTX may be built: NVIDIA's driver, and kernels come from source. */
 bool cld_queue_has_ptx(const struct cld_queue *q);
+/* The same before the queue is opened. */
+bool cld_queue_would_use_ptx(const struct cld_device_info *device,
+                             const struct cld_queue_options *options);
+/* The bits that the queue was opened with; 0 without PTX. */
+unsigned cld_queue_instruction_sets(const struct cld_queue *q);
 
 /* Waits until everything enqueued is done. A fault of an earlier kernel shows up here. */
 enum cld_status cld_queue_finish(struct cld_queue *q, struct cld_error *err);

@@ -52,7 +52,8 @@ struct cld_queue {
     cl_command_queue to_host, to_device; /* of copies beside the kernels (transfer.c) */
     pthread_t owner;
     const char *owner_name;
-    bool sealed, profile, has_ptx;
+    bool sealed, profile, has_ptx, plans_only;
+    unsigned instruction_sets;
     bool clblast_built;      /* CLBlast compiled its kernels for this context */
     struct cld_buf *buffers; /* newest first, so that views come before their parents */
     size_t held_bytes, peak_bytes, budget_bytes;

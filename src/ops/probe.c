@@ -1,21 +1,18 @@
 #include "ops/probe.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/log.h"
 #include "base/size.h"
 #include "ops/gemm_backend.h"
 
-static const char *const family_names[] = {"sm80 (mma.sync)", "sm90a (wgmma)"};
+static const char *const set_names[] = {"sm80 (mma.sync)", "sm90a (wgmma)"};
 static const char *const verdict_names[] = {"works", "refused", "wrong"};
-static const struct cld_gemm_ops *const gemm_kernel_family[] = {&cld_gemm_sm80, &cld_gemm_sm90a};
+static const struct cld_gemm_ops *const gemm_of[] = {&cld_gemm_sm80, &cld_gemm_sm90a};
 
-const char *cld_instruction_set_name(enum cld_instruction_set family)
+const char *cld_instruction_set_name(enum cld_instruction_set set)
 {
-    return family_names[family];
+    return set_names[set];
 }
 
 const char *cld_probe_verdict_name(enum cld_probe_verdict verdict)
@@ -95,86 +92,27 @@ done:
     return s;
 }
 
-enum cld_probe_verdict cld_probe_run(struct cld_queue *q, enum cld_instruction_set family,
-                                     char *why, size_t n_bytes)
+enum cld_probe_verdict cld_probe_run(struct cld_queue *q, enum cld_instruction_set set, char *why,
+                                     size_t n_bytes, bool *transient)
 {
     /* Both ways round for both operands. */
     static const enum cld_gemm_kind kinds[] = {CLD_GEMM_NT, CLD_GEMM_TN};
     struct cld_error err = CLD_ERROR_INIT;
     snprintf(why, n_bytes, "%s", "");
+    *transient = false;
     if (!cld_queue_has_ptx(q)) {
         snprintf(why, n_bytes, "no inline PTX on this queue");
         return CLD_PROBE_REFUSED;
     }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        enum cld_status s = try_gemm(q, gemm_kernel_family[family], kinds[i], why, n_bytes, &err);
+        enum cld_status s = try_gemm(q, gemm_of[set], kinds[i], why, n_bytes, &err);
         if (s == CLD_E_CHECK)
             return CLD_PROBE_WRONG;
         if (s) {
             snprintf(why, n_bytes, "%s", err.what);
+            *transient = s == CLD_E_MEMORY;
             return CLD_PROBE_REFUSED;
         }
     }
     return CLD_PROBE_WORKS;
-}
-
-/* Verdicts of this process: devices of one kind and driver answer alike. */
-struct verdict {
-    char device[160], driver[96];
-    enum cld_probe_verdict is[CLD_N_PROBES];
-    char why[CLD_N_PROBES][256];
-    struct verdict *next;
-};
-static struct verdict *verdicts;
-static pthread_mutex_t verdicts_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* Each family in a context of its own: a fault of one says nothing about another. */
-static void ask(const struct cld_device_info *device, struct verdict *v)
-{
-    for (int f = 0; f < CLD_N_PROBES; f++) {
-        struct cld_error err = CLD_ERROR_INIT;
-        struct cld_queue *q = NULL;
-        if (cld_queue_open(device, &(struct cld_queue_options){.name = "probe"}, &q, &err)) {
-            v->is[f] = CLD_PROBE_REFUSED;
-            snprintf(v->why[f], sizeof v->why[f], "%s", err.what);
-        } else {
-            v->is[f] = cld_probe_run(q, (enum cld_instruction_set)f, v->why[f], sizeof v->why[f]);
-        }
-        cld_queue_close(q);
-        cld_info("%s: probe of %s: %s%s%s", device->name, family_names[f], verdict_names[v->is[f]],
-                 v->why[f][0] ? ": " : "", v->why[f]);
-    }
-}
-
-enum cld_probe_verdict cld_probe_device(const struct cld_device_info *device,
-                                        enum cld_instruction_set family, char *why, size_t n_bytes)
-{
-    enum cld_probe_verdict is = CLD_PROBE_REFUSED;
-    if (!cld_device_is_nvidia(device)) {
-        snprintf(why, n_bytes, "not under NVIDIA's driver");
-        return is;
-    }
-    pthread_mutex_lock(&verdicts_lock);
-    struct verdict *v = verdicts;
-    while (v && (strcmp(v->device, device->name) || strcmp(v->driver, device->driver)))
-        v = v->next;
-    if (!v && (v = calloc(1, sizeof *v))) {
-        snprintf(v->device, sizeof v->device, "%s", device->name);
-        snprintf(v->driver, sizeof v->driver, "%s", device->driver);
-        ask(device, v);
-        v->next = verdicts;
-        verdicts = v;
-    }
-    if (v)
-        is = v->is[family];
-    snprintf(why, n_bytes, "%s", v ? v->why[family] : "no memory");
-    pthread_mutex_unlock(&verdicts_lock);
-    return is;
-}
-
-bool cld_probe_usable(const struct cld_queue *q, enum cld_instruction_set family)
-{
-    char why[256];
-    return cld_queue_has_ptx(q) && cld_queue_class(q) == CLD_CLASS_GPU &&
-           cld_probe_device(cld_queue_device(q), family, why, sizeof why) == CLD_PROBE_WORKS;
 }

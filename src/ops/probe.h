@@ -1,5 +1,6 @@
-/* probe.h - whether families of NVIDIA instructions work on a device: a kernel is compiled, run and
- * compared with a known answer before anything relies on it. */
+/* probe.h - whether NVIDIA's instruction sets work on a device: a GEMM is compiled, run and
+ * compared with a known answer before anything relies on it. Verdicts are found once, when a queue
+ * opens (verdicts.h); operations read the queue's bits. */
 #ifndef CLD_OPS_PROBE_H
 #define CLD_OPS_PROBE_H
 
@@ -16,25 +17,30 @@ enum cld_instruction_set {
 enum cld_probe_verdict {
     CLD_PROBE_WORKS,
     CLD_PROBE_REFUSED, /* not compiled, not launched, or not tried: no PTX on this queue */
-    CLD_PROBE_WRONG    /* ran and gave another answer */
+    CLD_PROBE_WRONG,   /* ran and gave another answer */
+    CLD_N_PROBE_VERDICTS
 };
 
 /* "sm80 (mma.sync)", "sm90a (wgmma)"; "works", "refused", "wrong". */
-const char *cld_instruction_set_name(enum cld_instruction_set family);
+const char *cld_instruction_set_name(enum cld_instruction_set set);
 const char *cld_probe_verdict_name(enum cld_probe_verdict verdict);
 
-/* Builds and runs the probe on this queue; `why` says what happened if it did not work ("" if it
- * did). A kernel that faults can leave the queue unusable: see below. Thread: the queue's owner. */
-enum cld_probe_verdict cld_probe_run(struct cld_queue *q, enum cld_instruction_set family,
-                                     char *why, size_t n_bytes);
+/* Builds and runs the probe on this queue. `why` gets the reason if it did not work, else "".
+ * *transient: it failed for lack of memory, so another try may succeed. A kernel that faults can
+ * leave the queue unusable. Thread: the queue's owner. */
+enum cld_probe_verdict cld_probe_run(struct cld_queue *q, enum cld_instruction_set set, char *why,
+                                     size_t n_bytes, bool *transient);
 
-/* The verdict for a device, from a queue of its own that is closed again; asked once a process for
- * each kind of device and remembered. CLD_PROBE_REFUSED at once where the device is not NVIDIA's.
- * Any thread. */
-enum cld_probe_verdict cld_probe_device(const struct cld_device_info *device,
-                                        enum cld_instruction_set family, char *why, size_t n_bytes);
+/* The bit of a set in cld_queue_options.instruction_sets. */
+static inline unsigned cld_instruction_set_bit(enum cld_instruction_set set)
+{
+    return 1u << set;
+}
 
-/* Whether kernels of this family may be used on a queue: PTX is on and the device's probe works. */
-bool cld_probe_usable(const struct cld_queue *q, enum cld_instruction_set family);
+/* Whether operations may use this instruction set on this queue: reads a bit, does no work. */
+static inline bool cld_probe_usable(const struct cld_queue *q, enum cld_instruction_set set)
+{
+    return cld_queue_instruction_sets(q) & cld_instruction_set_bit(set);
+}
 
 #endif

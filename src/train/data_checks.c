@@ -7,104 +7,20 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "formats/json_fields.h"
-#include "model/compare_rows.h"
+#include "model/special_tokens.h"
+#include "model/target_tensors.h"
 
-/* --- tokens that mean something -----------------------------------------------------------------
- */
-
-enum { MAX_SPECIAL = 48 };
-
-/* An id that one of the target's files gives a meaning. */
-struct special {
-    int64_t id;
-    const char *file, *key;
-    bool ends; /* an answer */
-};
-
-struct specials {
-    struct special at[MAX_SPECIAL];
-    size_t n;
-};
-
-static void add(struct specials *all, int64_t id, const char *file, const char *key, bool ends)
-{
-    if (id >= 0 && all->n < MAX_SPECIAL)
-        all->at[all->n++] = (struct special){id, file, key, ends};
-}
-
-/* Many config.json have no pad token; what programs use then stands in the other files. */
-static enum cld_status read_generation(const char *dir, struct specials *all, struct cld_error *err)
-{
-    enum cld_status s = CLD_OK;
-    const char *const file = "generation_config.json";
-    json_t *root = NULL;
-    char *path = cld_format("%s/%s", dir, file);
-    int64_t ids[CLD_MAX_EOS_TOKENS];
-    if (!path)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
-    if (!cld_file_exists(path) || (s = cld_json_load(path, &root, err)))
-        goto done;
-    const struct cld_fields r = {path, root, err};
-    err->status = CLD_OK;
-    size_t n = cld_fields_tokens(&r, "eos_token_id", CLD_MAX_EOS_TOKENS, ids);
-    for (size_t i = 0; i < n; i++)
-        add(all, ids[i], file, "eos_token_id", true);
-    add(all, cld_fields_token_or_none(&r, "pad_token_id"), file, "pad_token_id", false);
-    add(all, cld_fields_token_or_none(&r, "bos_token_id"), file, "bos_token_id", false);
-    s = err->status;
-done:
-    json_decref(root);
-    free(path);
-    return s;
-}
-
-static enum cld_status read_tokenizer(const char *dir, const struct cld_tokenizer *t,
-                                      struct specials *all, struct cld_error *err)
-{
-    static const char *const keys[] = {"eos_token", "pad_token", "bos_token"};
-    enum cld_status s = CLD_OK;
-    json_t *root = NULL;
-    char *path = cld_format("%s/tokenizer_config.json", dir);
-    if (!path)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
-    if (!t || !cld_file_exists(path) || (s = cld_json_load(path, &root, err)))
-        goto done;
-    for (size_t i = 0; i < 3; i++) {
-        const json_t *v = json_object_get(root, keys[i]);
-        const char *text = json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
-        if (text)
-            add(all, cld_tokenizer_find(t, text), "tokenizer_config.json", keys[i], !i);
-    }
-done:
-    json_decref(root);
-    free(path);
-    return s;
-}
-
+/* Rows of ready ids may end with the mark of a template that is not known. */
 static enum cld_status read_specials(const struct cld_config *cfg, const struct cld_setup *setup,
-                                     const struct cld_tokenizer *t, struct specials *all,
+                                     const struct cld_tokenizer *t, struct cld_special_tokens *all,
                                      struct cld_error *err)
 {
     static const char *const marks[] = {"<|im_end|>", "<|eot_id|>"}; /* of the built-in templates */
-    enum cld_status s = CLD_OK;
-    all->n = 0;
-    for (size_t i = 0; i < setup->target.n_eos; i++)
-        add(all, setup->target.eos[i], "config.json", "eos_token_id", true);
-    if ((s = read_generation(cfg->target.dir, all, err)) ||
-        (s = read_tokenizer(cfg->target.dir, t, all, err)))
-        return s;
-    for (size_t i = 0; i < 2 && t; i++)
-        add(all, cld_tokenizer_find(t, marks[i]), "tokenizer.json", marks[i], true);
-    return CLD_OK;
-}
-
-static bool ends_answer(const struct specials *all, int32_t id)
-{
-    for (size_t i = 0; i < all->n; i++)
-        if (all->at[i].id == id && all->at[i].ends)
-            return true;
-    return false;
+    enum cld_status s = cld_special_tokens_read(cfg, &setup->target, t, all, err);
+    for (size_t i = 0; i < 2 && t && !s; i++)
+        cld_special_tokens_add(all, cld_tokenizer_find(t, marks[i]), "tokenizer.json", marks[i],
+                               true);
+    return s;
 }
 
 /* --- checks ----------------------------------------------------------------------------------- */
@@ -144,7 +60,8 @@ static enum cld_status check_template(const struct cld_config *cfg, const struct
                     hash);
 }
 
-static enum cld_status check_supervision(const struct cld_dataset *d, const struct specials *all,
+static enum cld_status check_supervision(const struct cld_dataset *d,
+                                         const struct cld_special_tokens *all,
                                          struct cld_error *err)
 {
     const struct cld_dataset_counts *c = cld_dataset_counts(d);
@@ -155,11 +72,11 @@ static enum cld_status check_supervision(const struct cld_dataset *d, const stru
     for (size_t i = 0; i < c->n_rows; i++) {
         struct cld_row row = cld_dataset_row(d, i);
         for (size_t at = 0, begin; next_span(&row, &at, &begin);) {
-            if (ends_answer(all, row.ids[at - 1]))
+            if (cld_special_tokens_end(all, row.ids[at - 1]))
                 n_good++;
-            else if (at < row.n && ends_answer(all, row.ids[at]))
+            else if (at < row.n && cld_special_tokens_end(all, row.ids[at]))
                 n_short++;
-            else if (at - begin > 1 && ends_answer(all, row.ids[at - 2]))
+            else if (at - begin > 1 && cld_special_tokens_end(all, row.ids[at - 2]))
                 n_long++;
         }
     }
@@ -174,7 +91,7 @@ static enum cld_status check_supervision(const struct cld_dataset *d, const stru
 }
 
 static enum cld_status check_mask_token(const struct cld_setup *setup, const struct cld_dataset *d,
-                                        const struct specials *all, struct cld_error *err)
+                                        const struct cld_special_tokens *all, struct cld_error *err)
 {
     int32_t mask = setup->drafter.mask_token;
     size_t n = 0, first = 0;
@@ -198,52 +115,17 @@ static enum cld_status check_mask_token(const struct cld_setup *setup, const str
                     (int)mask, n, first);
 }
 
-static enum cld_status check_head(const char *dir, const struct cld_safetensors *st,
-                                  const struct cld_safetensor *embed, bool tied, size_t vocab,
-                                  struct cld_error *err)
-{
-    const struct cld_safetensor *head = cld_safetensors_find(st, "lm_head.weight");
-    size_t row = SIZE_MAX;
-    if (!head && !tied)
-        return cld_fail(err, CLD_E_INPUT, "fetch the weights again, or mend config.json",
-                        "%s: tie_word_embeddings is false and there is no lm_head.weight", dir);
-    if (!head)
-        return CLD_OK;
-    if (head->n_dims != 2 || head->shape[0] != vocab || head->shape[1] != embed->shape[1])
-        return cld_fail(err, CLD_E_INPUT, "mend config.json, or pad head and embedding alike",
-                        "%s: lm_head.weight has %zu rows, config.json says %zu", dir,
-                        head->n_dims ? head->shape[0] : 0, vocab);
-    enum cld_status s = tied ? cld_compare_rows(st, embed, st, head, &row, err) : CLD_OK;
-    if (s || row == SIZE_MAX)
-        return s;
-    return cld_fail(err, CLD_E_INPUT, "set tie_word_embeddings to false in its config.json",
-                    "%s: config.json says that the head is the embedding, but row %zu of "
-                    "lm_head.weight is not that of the embedding",
-                    dir, row);
-}
-
-static enum cld_status check_vocabulary(const struct cld_config *cfg, const struct cld_setup *setup,
+static enum cld_status check_vocabulary(const struct cld_config *cfg,
+                                        const struct cld_model_config *model,
                                         const struct cld_tokenizer *t, struct cld_error *err)
 {
-    const char *const name = "model.embed_tokens.weight", *dir = cfg->target.dir;
-    size_t vocab = setup->target.vocab;
-    struct cld_safetensors *st = NULL;
-    enum cld_status s = CLD_OK;
-    if (t && (size_t)cld_tokenizer_max_id(t) >= vocab)
+    if (t && (size_t)cld_tokenizer_max_id(t) >= model->vocab)
         return cld_fail(err, CLD_E_INPUT, "use the target's own tokenizer.json",
-                        "%s: tokenizer.json has ids up to %d, the vocabulary has %zu rows", dir,
-                        (int)cld_tokenizer_max_id(t), vocab);
-    if (cfg->target.random_weights >= 0 || (s = cld_safetensors_open(dir, &st, err)))
-        return s;
-    const struct cld_safetensor *embed = cld_safetensors_find(st, name);
-    if (!embed || embed->n_dims != 2 || embed->shape[0] != vocab)
-        s = cld_fail(err, CLD_E_INPUT, "mend vocab_size in its config.json",
-                     "%s: %s has %zu rows, config.json says %zu", dir, name,
-                     embed && embed->n_dims ? embed->shape[0] : 0, vocab);
-    else
-        s = check_head(dir, st, embed, setup->target.tied, vocab, err);
-    cld_safetensors_close(st);
-    return s;
+                        "%s: tokenizer.json has ids up to %d, the vocabulary has %zu rows",
+                        cfg->target.dir, (int)cld_tokenizer_max_id(t), model->vocab);
+    return cfg->target.random_weights >= 0
+               ? CLD_OK
+               : cld_target_vocabulary_check(cfg->target.dir, model, err);
 }
 
 /* A check that is switched off still speaks. */
@@ -255,15 +137,21 @@ static enum cld_status judge(bool on, const char *key, enum cld_status s, struct
     return CLD_OK;
 }
 
+enum cld_status cld_data_checks_target(const struct cld_config *cfg,
+                                       const struct cld_model_config *model,
+                                       const struct cld_tokenizer *t, struct cld_error *err)
+{
+    return judge(cfg->checks.vocabulary, "vocabulary", check_vocabulary(cfg, model, t, err), err);
+}
+
 enum cld_status cld_data_checks_run(const struct cld_config *cfg, const struct cld_setup *setup,
                                     const struct cld_feed *feed, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     const struct cld_tokenizer *t = cld_feed_tokenizer(feed);
     const struct cld_dataset *d = cld_feed_train(feed);
-    struct specials all;
-    if ((s = judge(cfg->checks.vocabulary, "vocabulary", check_vocabulary(cfg, setup, t, err),
-                   err)) ||
+    struct cld_special_tokens all;
+    if ((s = cld_data_checks_target(cfg, &setup->target, t, err)) ||
         cfg->data.synthetic.n) /* random tokens mean nothing */
         return s;
     if ((s = read_specials(cfg, setup, t, &all, err)) ||

@@ -10,9 +10,14 @@
 #include "model/setup.h"
 
 /* CLD_E_INPUT with what is wrong: template, supervision, mask token, vocabulary. Reads the target's
- * small files and headers, and a few rows of its embedding. */
+ * small files and headers and, if its head is the embedding and also in the file, all of both. */
 enum cld_status cld_data_checks_run(const struct cld_config *cfg, const struct cld_setup *setup,
                                     const struct cld_feed *feed, struct cld_error *err);
+
+/* The part of it that needs no rows, for commands that use the target without training. */
+enum cld_status cld_data_checks_target(const struct cld_config *cfg,
+                                       const struct cld_model_config *model,
+                                       const struct cld_tokenizer *t, struct cld_error *err);
 
 /* Logs what a person should see once: template and its hash, supervised tokens by role, rows cut,
  * taps, and the supervised spans of some rows as text with their boundaries. */

@@ -13,6 +13,8 @@
 #include "model/identify_features.h"
 #include "model/target.h"
 #include "ops/tensor_io.h"
+#include "ops/verdicts.h"
+#include "train/data_checks.h"
 
 /* Tokens of one row that are compared with the target's own states, and how far off they may be:
  * other programs round otherwise, by some percent in bf16; another layer is off by more than its
@@ -175,7 +177,7 @@ static enum cld_status run_target(const struct import *m, const struct cld_row *
                                                .n_positions = n,
                                                .taps = taps,
                                                .n_taps = n_layers};
-    if ((s = cld_queue_open(device, &queue, &r->q, err)) ||
+    if ((s = cld_queue_open_probed(device, &queue, &r->q, err)) ||
         (s = cld_target_describe(&r->target, &m->setup.target, &options, r->q, r->plan, err)) ||
         (s = cld_plan_check(r->plan, "import", device->global_bytes, device->max_alloc_bytes,
                             err)) ||
@@ -317,6 +319,7 @@ static enum cld_status begin(struct import *m, struct cld_error *err)
     if ((s = cld_feed_open(&m->cfg, &m->feed, err)) ||
         (s = cld_feed_mask_token(m->feed, &mask_token, err)) ||
         (s = cld_setup_read(&m->cfg, mask_token, &m->setup, err)) || (s = check_layers(m, err)) ||
+        (s = cld_data_checks_target(&m->cfg, &m->setup.target, cld_feed_tokenizer(m->feed), err)) ||
         (s = cld_feed_load(m->feed, m->setup.target.vocab, true, err)) ||
         (s = cld_feature_identity_make(&m->cfg, &m->setup, cld_feed_tokenizer_hash(m->feed), &id,
                                        err)))

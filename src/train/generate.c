@@ -13,7 +13,11 @@
 #include "data/answers.h"
 #include "data/feed.h"
 #include "model/setup.h"
+#include "model/special_tokens.h"
+#include "model/target_tensors.h"
 #include "model/token_sampler.h"
+#include "ops/verdicts.h"
+#include "train/data_checks.h"
 #include "workers/worker.h"
 #include "workers/worker_set.h"
 
@@ -67,7 +71,7 @@ static enum cld_status open_target(struct generator *g, const struct cld_device_
     if (!(g->plan = cld_plan_new()))
         return cld_fail_memory(err, "a plan");
     if ((s = cld_tuning_of(cfg, device, &tuning, err)) ||
-        (s = cld_queue_open(device, &queue, &g->q, err)) ||
+        (s = cld_queue_open_probed(device, &queue, &g->q, err)) ||
         (s = cld_tuning_check(g->q, cfg, device, NULL, err)) ||
         (s = cld_target_describe(&g->target, model, &options, g->q, g->plan, err)))
         return s;
@@ -334,7 +338,11 @@ enum cld_status cld_generate(const struct cld_config *cfg, const char *prompts, 
         (s = cld_tokenizer_load(path, &g.tokenizer, err)) ||
         (s = cld_sha256_file(path, hash, &n_bytes, err)) ||
         (s = note_settings(&g, hash, cld_chat_template_name(template), err)) ||
-        (s = cld_model_config_read(cfg->target.dir, &model, err)))
+        (s = cld_model_config_read(cfg->target.dir, &model, err)) ||
+        (cfg->target.random_weights < 0 &&
+         (s = cld_target_files_check(cfg->target.dir, &model, err))) ||
+        (s = cld_data_checks_target(cfg, &model, g.tokenizer, err)) ||
+        (s = cld_end_tokens_find(cfg, g.tokenizer, &model, err)))
         goto done;
     if ((s = cld_prompts_open(prompts, g.tokenizer, template, g.settings, &g.prompts, err)) ||
         (s = cld_answers_open(out, &g.answers, err)) || (s = take_memory(&g, err)) ||

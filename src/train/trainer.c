@@ -13,6 +13,7 @@
 #include "formats/tensorboard.h"
 #include "model/drafter_layout.h"
 #include "model/identify_features.h"
+#include "model/special_tokens.h"
 #include "train/data_checks.h"
 #include "train/metrics.h"
 #include "train/progress.h"
@@ -237,8 +238,9 @@ static enum cld_status plan(struct trainer *t, struct cld_error *err)
         return s;
     t->set.decodes &= writes(t); /* one machine's result is enough */
     cld_worker_set_assign_shards(&t->set, t->machines.first, t->machines.n_drafters,
-                                 cld_machines_n_remote(&t->machines));
-    if ((s = cld_worker_set_plan(&t->set, t->cfg, &t->setup, NULL, err)))
+                         cld_machines_n_remote(&t->machines));
+    if ((s = cld_worker_set_probe(&t->set, t->cfg, err)) ||
+        (s = cld_worker_set_plan(&t->set, t->cfg, &t->setup, NULL, err)))
         return s;
     if (t->link)
         cld_info("%zu drafters on %zu machines", t->machines.n_drafters, cld_link_n(t->link));
@@ -362,6 +364,7 @@ static enum cld_status prepare(struct trainer *t, const char *resume, struct cld
     if ((s = cld_feed_open(t->cfg, &t->feed, err)) ||
         (s = cld_feed_mask_token(t->feed, &mask_token, err)) ||
         (s = cld_setup_read(t->cfg, mask_token, &t->setup, err)) ||
+        (s = cld_end_tokens_find(t->cfg, cld_feed_tokenizer(t->feed), &t->setup.target, err)) ||
         (s = begin_state(t, resume, err)) || (s = find_init(t, err)) || (s = plan(t, err)) ||
         (s = cld_feed_load(t->feed, t->setup.target.vocab, true, err)) ||
         (s = cld_data_checks_run(t->cfg, &t->setup, t->feed, err)) || (s = open_store(t, err)))

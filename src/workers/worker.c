@@ -9,6 +9,7 @@
 #include "model/visibility.h"
 #include "opencl/cache.h"
 #include "ops/ops.h"
+#include "ops/verdicts.h"
 
 size_t cld_worker_feature_bytes(const struct cld_worker *w)
 {
@@ -48,17 +49,18 @@ static void plan_exchange(struct cld_worker *w, size_t n_remote)
                         "gradients of the shard from other machines");
 }
 
-/* Where built programs of the device are kept, in *out; NULL: nowhere, and w->no_cache says why. */
-static enum cld_status choose_cache(struct cld_worker *w, char **out, struct cld_error *err)
+enum cld_status cld_worker_cache_dir(const struct cld_config *cfg,
+                                     const struct cld_device_info *device, char **out,
+                                     const char **why, struct cld_error *err)
 {
     *out = NULL;
-    w->no_cache = "off";
+    *why = "off";
     /* Only a directory that is named overrides what is known about the driver. */
-    if (!w->cfg->runtime.cache_dir && w->device.quirks & CLD_QUIRK_DEAR_BINARY) {
-        w->no_cache = "off: quirk dear-binary";
+    if (!cfg->runtime.cache_dir && device->quirks & CLD_QUIRK_DEAR_BINARY) {
+        *why = "off: quirk dear-binary";
         return CLD_OK;
     }
-    return cld_cache_dir(w->cfg->runtime.cache_dir, out, err);
+    return cld_cache_dir(cfg->runtime.cache_dir, out, err);
 }
 
 enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *cfg,
@@ -89,7 +91,9 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
                                       .programs = cld_overrides_programs(cfg, &w->overrides),
                                       .tuning = &w->tuning,
                                       .gemm_uses = options->gemm_uses,
-                                      .list = options->list};
+                                      .list = options->list,
+                                      .plans_only = options->plans_only,
+                                      .instruction_sets = options->instruction_sets};
     struct cld_target_options target = {.storage = cfg->runtime.precision,
                                         .attention = cfg->attention.backend,
                                         .n_tokens = n_tokens,
@@ -123,10 +127,12 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     char *cache_dir = NULL;
     if (!(w->plan = cld_plan_new()))
         return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
-    if ((s = cld_tuning_of(cfg, device, &w->tuning, err)) || (s = choose_cache(w, &cache_dir, err)))
+    if ((s = cld_tuning_of(cfg, device, &w->tuning, err)) ||
+        (s = cld_worker_cache_dir(cfg, device, &cache_dir, &w->no_cache, err)))
         return s;
     queue.cache_dir = cache_dir;
-    s = cld_queue_open(device, &queue, &w->q, err);
+    s = options->plans_only ? cld_queue_open(device, &queue, &w->q, err)
+                            : cld_queue_open_probed(device, &queue, &w->q, err);
     free(cache_dir);
     if (s)
         return s;

@@ -47,6 +47,8 @@ struct cld_worker_options {
     size_t budget_bytes;       /* 0: cld_plan_budget_bytes */
     struct cld_variants *list; /* not NULL: kernel variants are noted, none is built (queue.h) */
     struct cld_gemm_uses *gemm_uses; /* not NULL: gets the products of the plan (queue.h) */
+    bool plans_only;           /* nothing is created afterwards, and no probe runs (verdicts.h) */
+    unsigned instruction_sets; /* with plans_only: what the plan may use */
 };
 
 #define CLD_MAX_SLOTS 16
@@ -80,6 +82,12 @@ struct cld_worker {
     struct cld_event moving;          /* the copy of features that began last */
     const char *no_cache;             /* why built programs are not kept, where they are not */
 };
+
+/* The directory of built programs, verdicts and tuned rows for this device, in *out (freed by the
+ * caller). NULL: none; *why is the reason ("off: quirk dear-binary"). CLD_E_MEMORY. */
+enum cld_status cld_worker_cache_dir(const struct cld_config *cfg,
+                                     const struct cld_device_info *device, char **out,
+                                     const char **why, struct cld_error *err);
 
 /* Opens the queue and plans every buffer; nothing is allocated on the device. `cfg` and `setup`
  * must outlive the worker. Free with cld_worker_close whatever the result was. */

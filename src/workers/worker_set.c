@@ -1,4 +1,5 @@
 #include "ops/tuning.h"
+#include "ops/verdicts.h"
 #include "workers/worker_set.h"
 
 #include <stdlib.h>
@@ -173,21 +174,85 @@ static enum cld_status blame_dense(const struct cld_worker *w, struct cld_error 
                            n_heads, n_draft, n_keys);
 }
 
+/* The verdicts of a member's device that are stored; *known: there are any. */
+static enum cld_status read_verdicts(const struct cld_planned_worker *m,
+                                     const struct cld_config *cfg, unsigned *bits, bool *known,
+                                     struct cld_error *err)
+{
+    struct cld_verdicts v;
+    char *dir = NULL;
+    const char *why;
+    enum cld_status s = cld_worker_cache_dir(cfg, &m->device, &dir, &why, err);
+    *known = !s && cld_verdicts_read(&m->device, dir, &v);
+    *bits = *known ? cld_verdicts_bits(&v) : 0;
+    free(dir);
+    return s;
+}
+
+enum cld_status cld_worker_set_probe(const struct cld_worker_set *set, const struct cld_config *cfg,
+                                     struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < n_workers(set) && !s; i++) {
+        char *dir = NULL;
+        const char *why;
+        if (!(s = cld_worker_cache_dir(cfg, &set->workers[i].device, &dir, &why, err)))
+            cld_verdicts_resolve(&set->workers[i].device, dir);
+        free(dir);
+    }
+    return s;
+}
+
+/* Of the instruction sets that the device may have, those whose plan is the largest. */
+static enum cld_status largest_sets(const struct cld_planned_worker *m,
+                                    const struct cld_worker_options *options,
+                                    const struct cld_config *cfg, const struct cld_setup *setup,
+                                    unsigned *bits, struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    size_t largest = 0;
+    unsigned sets = 0;
+    for (int i = -1; i < CLD_N_PROBES && !s; i++) {
+        struct cld_worker w;
+        struct cld_worker_options with = *options;
+        if (i >= 0)
+            sets |= cld_instruction_set_bit((enum cld_instruction_set)i);
+        with.instruction_sets = sets;
+        if (!(s = cld_worker_plan(&w, cfg, setup, &m->device, &with, err)) &&
+            cld_plan_bytes(w.plan) >= largest) {
+            largest = cld_plan_bytes(w.plan);
+            *bits = sets;
+        }
+        cld_worker_close(&w);
+    }
+    return s;
+}
+
 static enum cld_status plan_member(struct cld_worker_set *set, struct cld_planned_worker *m,
                                    const struct cld_config *cfg, const struct cld_setup *setup,
                                    FILE *to, struct cld_error *refused, struct cld_error *err)
 {
-    struct cld_worker w;
+    struct cld_worker w = {0};
     struct cld_error why = CLD_ERROR_INIT;
+    bool known = false;
     m->options.n_rows = m->options.role == CLD_ROLE_DECODER ? 0 : cfg->train.micro_rows;
-    enum cld_status s = cld_worker_plan(&w, cfg, setup, &m->device, &m->options, err);
-    if (s)
+    struct cld_worker_options options = m->options;
+    options.plans_only = true;
+    enum cld_status s = read_verdicts(m, cfg, &options.instruction_sets, &known, err);
+    if (s ||
+        (!known && (s = largest_sets(m, &options, cfg, setup, &options.instruction_sets, err))) ||
+        (s = cld_worker_plan(&w, cfg, setup, &m->device, &options, err)))
         goto done;
     m->planned_bytes = cld_plan_bytes(w.plan);
     if (cld_worker_has_drafter(m->options.role) && m->options.role != CLD_ROLE_DECODER)
         set->limits = w.limits;
     if (to)
         print_worker(&w, to);
+    if (to && !known)
+        fprintf(to,
+                "  no verdict is stored for the tensor cores of device %zu: this is the largest "
+                "plan of those with and without them; run `cldraft devices` for the exact one\n",
+                m->device.index);
     if (cld_worker_check(&w, &why) && !refused->status) {
         blame_dense(&w, &why);
         *refused = why;

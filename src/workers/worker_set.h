@@ -50,9 +50,16 @@ void cld_worker_set_free(struct cld_worker_set *set);
 void cld_worker_set_assign_shards(struct cld_worker_set *set, size_t first, size_t n_drafters,
                                   size_t n_remote);
 
+/* Before _plan, if a run follows: runs the probes of each device without stored verdicts
+ * (verdicts.h), so that plan and run choose the same kernels. */
+enum cld_status cld_worker_set_probe(const struct cld_worker_set *set, const struct cld_config *cfg,
+                                     struct cld_error *err);
+
 /* Plans every worker for this configuration and checks each against its budget and, if several
  * share a device, their sum against the device's: CLD_E_MEMORY with the numbers. If `to` is not
- * NULL, prints each plan and each device's sum, also those that do not fit. */
+ * NULL, prints each plan and each device's sum, also those that do not fit. A device without stored
+ * verdicts is planned with the instruction sets that need the most memory, and the output says so.
+ */
 enum cld_status cld_worker_set_plan(struct cld_worker_set *set, const struct cld_config *cfg,
                                     const struct cld_setup *setup, FILE *to, struct cld_error *err);
 
