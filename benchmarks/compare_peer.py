@@ -32,7 +32,7 @@ def cldraft_times(binary, device):
         records = lines_of([binary, "bench", "configs/bench-h200.ini", "--device", device,
                             "--format", "jsonl", "--set", "bench.roofline=no",
                             # A wait after each run, as the peer has: a card that never rests is slower.
-                            "--set", "bench.least_ms=0", "--set", f"train.batch_rows={rows}",
+                            "--set", "bench.min_ms=0", "--set", f"train.batch_rows={rows}",
                             "--set", f"train.micro_rows={rows}"] + more)
         for r in records:
             shape = r["shape"]

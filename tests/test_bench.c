@@ -34,7 +34,7 @@ static const char configuration[] = "[data]\n"
                                     "loss_chunk = 2\n"
                                     "[bench]\n"
                                     "repeats = 3\n"
-                                    "least_ms = 0\n"
+                                    "min_ms = 0\n"
                                     "roofline = no\n"
                                     "transfer_kib = 4\n"
                                     "shapes = 33x17x9\n";
@@ -355,14 +355,14 @@ static void repeats_are_honoured(void **state)
     assert_int_equal(r.repeats, 3);
     assert_int_equal(r.runs, 1);
     assert_int_equal(n_records, 1);
-    /* Too quick for least_ms: several runs in a repeat. */
-    cfg.bench.least_ms = 1;
+    /* Too quick for min_ms: several runs in a repeat. */
+    cfg.bench.min_ms = 1;
     c = (struct counter){0, 0};
     assert_int_equal(cld_bench_measure(&b, q, count, &c, &r, &err), CLD_OK);
     assert_true(r.runs > 1);
     assert_true(c.n >= 4 + 1 + 3 * r.runs);
     /* An error ends it, and nothing is written. */
-    cfg.bench.least_ms = 0;
+    cfg.bench.min_ms = 0;
     c = (struct counter){0, 6};
     assert_int_equal(cld_bench_measure(&b, q, count, &c, &r, &err), CLD_E_NUMERIC);
     assert_int_equal(c.n, 6);

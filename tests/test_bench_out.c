@@ -284,8 +284,8 @@ static json_t *timed(const char *anchors, double min_ms, double median_ms, doubl
 static void marks(struct cld_bench_baseline *b, json_t *record, const char *want, double change)
 {
     struct cld_error err = CLD_ERROR_INIT;
-    assert_int_equal(cld_bench_baseline_mark(b, record, &err), CLD_OK);
-    assert_string_equal(cld_bench_string(record, "mark"), want);
+    assert_int_equal(cld_bench_baseline_judge(b, record, &err), CLD_OK);
+    assert_string_equal(cld_bench_string(record, "verdict"), want);
     assert_float_equal(cld_bench_number(record, "change"), change, 1e-9);
     json_decref(record);
 }

@@ -12,7 +12,7 @@ cat >"$scratch/sweep.ini" <<'END'
 [bench]
 what = gemm,transfer
 repeats = 2
-least_ms = 0
+min_ms = 0
 roofline = no
 transfer_kib = 64
 [sweep]
@@ -79,7 +79,7 @@ expect 'no baseline' 3 'nothing.json' "${bench[@]}" --compare "$scratch/nothing.
 # --- interrupted, and resumed ---
 
 long=("${bench[@]}" --format json --out "$scratch/b.jsonl" --set bench.what=gemm
-    --set "sweep.run.seed=1..12+1" --set bench.least_ms=40)
+    --set "sweep.run.seed=1..12+1" --set bench.min_ms=40)
 touch "$scratch/b.jsonl"
 "$cldraft" -q "${long[@]}" </dev/null >"$scratch/b.json" 2>"$scratch/b.err" &
 pid=$!

@@ -190,7 +190,7 @@ static void test_faults_are_caught(void **state)
         assert_int_equal(m.n_failed, 2);
         assert_int_equal(m.n_passed, 0);
         snprintf(again, sizeof again,
-                 "cldraft check-kernels --op %s --seed 0 --precision fp32 --family cpu --case "
+                 "cldraft check-kernels --op %s --seed 0 --precision fp32 --kernels cpu --case "
                  "'%s skew=3'",
                  plants[i].name, plants[i].name);
         assert_string_equal(m.results.at[1].again, again);

@@ -73,7 +73,7 @@ check 'before anything is written' nothing_began
 train 'such answers can be left out' 0 '4 answers rewritten by later turns, not supervised' \
     "${qwen3[@]}"
 check 'and the last ones stay' test "$(grep -c 'supervised tokens' "$scratch/run/log.txt")" = 3
-train 'or be kept' 0 '4 answers rewritten by later turns$' "${qwen3[@]}" --set checks.history=tell
+train 'or be kept' 0 '4 answers rewritten by later turns$' "${qwen3[@]}" --set checks.history=count
 check 'which is told' said 'checks\.history is switched off'
 rm -rf "$scratch/run"
 

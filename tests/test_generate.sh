@@ -23,7 +23,7 @@ column() {
 }
 one=$scratch/one.jsonl
 expect 'one text at a time' 0 '^answered  9, 0 of them before' generate "${recipe[@]}" "$one" \
-    "${settings[@]}" --set generate.texts=1
+    "${settings[@]}" --set generate.batch_size=1
 check 'every line is accounted for' awk '
     /^rows/ { rows = $2 } /^answered/ { a = $2 + 0 } /^errors/ { e = $2 } /^skipped/ { s = $2 }
     END { exit !(rows == 11 && a == 9 && e == 0 && s == 2) }' "$scratch/stdout"
@@ -34,7 +34,7 @@ check 'others ended' grep -q '"finish":"stop"' "$one"
 
 several=$scratch/several.jsonl
 expect 'four at a time' 0 '^answered  9, 0 of them before' generate "${recipe[@]}" "$several" \
-    "${settings[@]}" --set generate.texts=4
+    "${settings[@]}" --set generate.batch_size=4
 check 'give the same tokens' diff <(column input_ids "$one") <(column input_ids "$several")
 check 'and masks' diff <(column loss_mask "$one") <(column loss_mask "$several")
 
@@ -69,7 +69,7 @@ expect 'a file of others' 3 'is no line of' generate "${recipe[@]}" "$scratch/ch
 check 'is left alone' grep -q heavy "$scratch/changed.jsonl"
 
 stopped=$scratch/stopped.jsonl
-"$cldraft" generate "${recipe[@]}" "$stopped" "${settings[@]}" --set generate.texts=1 \
+"$cldraft" generate "${recipe[@]}" "$stopped" "${settings[@]}" --set generate.batch_size=1 \
     >"$scratch/stdout" 2>"$scratch/stderr" &
 pid=$!
 while kill -0 $pid 2>/dev/null && ! [[ -s $stopped ]]; do
@@ -88,7 +88,7 @@ check 'to the same end' diff <(column input_ids "$one") <(column input_ids "$sto
 for run in first second; do
     expect "sampling, $run" 0 '^answered  9,' generate "${recipe[@]}" "$scratch/$run.jsonl" \
         --set generate.new_tokens=12 --set generate.temperature=1.2 --set generate.top_p=0.95 \
-        --set "generate.texts=$([[ $run == first ]] && echo 8 || echo 3)"
+        --set "generate.batch_size=$([[ $run == first ]] && echo 8 || echo 3)"
 done
 check 'depends on the seed alone' diff <(column input_ids "$scratch/first.jsonl") \
     <(column input_ids "$scratch/second.jsonl")

@@ -40,7 +40,7 @@ look() {
     grep -oE 'made [a-z0-9_]+\.cl' "$scratch/stderr" >>"$scratch/made" || true
 }
 look gemm --limit 400
-look gemm --family gpu --case 'gemm operand turned 128x64 BF16 ld+0 at+0' # a whole block
+look gemm --kernels gpu --case 'gemm operand turned 128x64 BF16 ld+0 at+0' # a whole block
 look attention --limit 2500
 look swiglu --limit 8000
 for op in rmsnorm qknorm_rope add gather scatter fill cross_entropy soft_targets dpace first_max \
@@ -58,8 +58,8 @@ done
 
 if command -v clang-15 >/dev/null && command -v llvm-spirv-15 >/dev/null; then
     expect 'modules with local arrays are made' 0 'made now' \
-        spirv --checks --op sum_squares --family gpu --out "$scratch/modules"
-    expect 'and run' 0 '^[1-9][0-9]* passed, 0 failed' check-kernels --op sum_squares --family gpu \
+        spirv --checks --op sum_squares --kernels gpu --out "$scratch/modules"
+    expect 'and run' 0 '^[1-9][0-9]* passed, 0 failed' check-kernels --op sum_squares --kernels gpu \
         --limit 4000 --program spirv --modules "$scratch/modules"
     check 'modules: no race, no stray access' quiet "$scratch/stderr"
 else

@@ -239,7 +239,7 @@ static void shipped_sweeps_are_valid(void **state)
 
 /* --- runs ------------------------------------------------------------------------------------- */
 
-static const char sweep[] = "[bench]\nwhat = gemm\nrepeats = 2\nleast_ms = 0\nroofline = no\n"
+static const char sweep[] = "[bench]\nwhat = gemm\nrepeats = 2\nmin_ms = 0\nroofline = no\n"
                             "[sweep]\nbench.shapes = NT:3x4x5 | NT:6x7x8\n"
                             "runtime.precision = fp32,bf16\n";
 
@@ -299,7 +299,7 @@ static void every_point_is_measured(void **state)
 static void what_cannot_be_is_a_record(void **state)
 {
     (void)state;
-    struct outcome o = run("[bench]\nwhat = gemm\nrepeats = 1\nleast_ms = 0\nroofline = no\n"
+    struct outcome o = run("[bench]\nwhat = gemm\nrepeats = 1\nmin_ms = 0\nroofline = no\n"
                            "[train]\nbatch_rows = 4\n"
                            "[sweep]\ntrain.micro_rows = 1,3,4\n"
                            "bench.shapes = NT:4x4x4 | NT:4096x4096x4096\n"
@@ -334,7 +334,7 @@ static void what_cannot_be_is_a_record(void **state)
 static void the_roof_is_measured(void **state)
 {
     (void)state;
-    struct outcome o = run("[bench]\nwhat = gemm\nrepeats = 1\nleast_ms = 0\n"
+    struct outcome o = run("[bench]\nwhat = gemm\nrepeats = 1\nmin_ms = 0\n"
                            "shapes = NT:64x64x64\n[runtime]\nprecision = fp32\n",
                            NULL);
     assert_int_equal(o.status, CLD_OK);
@@ -418,7 +418,7 @@ static void a_sweep_is_resumed(void **state)
 /* Three records of one unit: without its end it is not there. */
 static void half_a_unit_is_cut_off(void **state)
 {
-    static const char text[] = "[bench]\nwhat = gemm\nshapes = 3x4x5\nrepeats = 1\nleast_ms = 0\n"
+    static const char text[] = "[bench]\nwhat = gemm\nshapes = 3x4x5\nrepeats = 1\nmin_ms = 0\n"
                                "roofline = no\n[sweep]\nruntime.precision = fp32,bf16\n";
     char path[128];
     snprintf(path, sizeof path, "%s/a.jsonl", (const char *)*state);

@@ -230,7 +230,7 @@ static void metrics_go_there_too(void **state)
     cld_metrics_number(m, "heldout_accuracy_1", (double)NAN);
     cld_metrics_number(m, "heldout_accuracy_2", 0.5);
     cld_metrics_number(m, "decoded_tokens_per_cycle", 4);
-    cld_metrics_number(m, "decoded_taken_3", 0.75);
+    cld_metrics_number(m, "decoded_accepted_3", 0.75);
     OK(cld_metrics_end(m, &err));
     OK(cld_metrics_close(m, &err));
     cld_tensorboard_close(t);
@@ -248,7 +248,8 @@ static void metrics_go_there_too(void **state)
         assert_true(e[1].value[i] == values[i]);
     }
     static const char *const others[] = {"heldout/loss", "heldout_position/accuracy_2",
-                                         "decoding/tokens_per_cycle", "decoding_position/taken_3"};
+                                         "decoding/tokens_per_cycle",
+                                         "decoding_position/accepted_3"};
     assert_true(e[2].step == INT64_C(5000000000));
     assert_int_equal(e[2].n, 4);
     for (size_t i = 0; i < 4; i++)

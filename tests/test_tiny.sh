@@ -23,15 +23,15 @@ check "its accepted length $again is within 2 % of that" \
     awk -v a="$heldout" -v b="$again" 'BEGIN { d = a - b; exit !(d * d <= 0.02 * 0.02 * a * a) }'
 check 'texts with the drafter are those of the same passes without' grep -qE \
     '^block by block   0 of 8 texts and 0 of [0-9]+ tokens' "$scratch/stdout"
-a_cycle=$(awk '/^tokens a cycle   / { print $4 }' "$scratch/stdout")
-check "it gives $a_cycle tokens a cycle, at least 2.2" awk -v n="$a_cycle" 'BEGIN { exit !(n >= 2.2) }'
+a_cycle=$(awk '/^tokens per cycle / { print $4 }' "$scratch/stdout")
+check "it gives $a_cycle tokens per cycle, at least 2.2" awk -v n="$a_cycle" 'BEGIN { exit !(n >= 2.2) }'
 check 'cycles add up' awk '
-    /^tokens a cycle   / { n_cycles = $6; mean = $4 }
+    /^tokens per cycle / { n_cycles = $6; mean = $4 }
     /^cycles by tokens/ { for (i = 4; i <= NF; i++) { split($i, x, ":"); n += x[2]; sum += x[1] * x[2] } }
     END { d = sum / n - mean; exit !(n == n_cycles && d * d < 1e-6) }' "$scratch/stdout"
 decoded=$(grep -oE '"decoded_tokens_per_cycle": ?[0-9.]+' "$run/metrics.jsonl" | tail -n 1 |
     grep -oE '[0-9.]+$')
-check "training saw $decoded tokens a cycle" \
+check "training saw $decoded tokens per cycle" \
     awk -v a="$decoded" -v b="$a_cycle" 'BEGIN { exit !(a > 0.8 * b && a < 1.25 * b) }'
 best=$(grep -oE '"best_accepted": ?[0-9.]+' "$run/checkpoints/best/state.json" | grep -oE '[0-9.]+$')
 check "the best checkpoint is that of the longest of them, $best drafted tokens" test -n "$best"

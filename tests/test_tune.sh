@@ -7,13 +7,13 @@ source tests/expect.sh "$1"
 
 small=(configs/tiny.ini --set train.batch_rows=2 --set train.micro_rows=1 --set train.anchors=4
     --set train.loss_chunk=4 --set data.max_length=64 --set eval.decode_rows=0 --set eval.rows=2
-    --set bench.repeats=2 --set bench.least_ms=1 --set runtime.kernels=cpu)
+    --set bench.repeats=2 --set bench.min_ms=1 --set runtime.kernels=cpu)
 
 # --- tuning ---
 
 expect 'a table' 0 '^\| gemm_cpu \| other \| (NT|NN|TN) ' bench "${small[@]}" --tune --seconds 15 \
     --out "$scratch/tuned.json"
-check 'its rows' grep -q '"family": "gemm_cpu"' "$scratch/tuned.json"
+check 'its rows' grep -q '"kernel": "gemm_cpu"' "$scratch/tuned.json"
 check 'their sources' grep -qE '"sources": "[0-9a-f]{64}"' "$scratch/tuned.json"
 expect 'and it is good' 0 '' plan "${small[@]}" --set "runtime.tuning=$scratch/tuned.json"
 expect 'in the cache directory' 0 'tuning-[0-9a-f]{16}\.json: [0-9]+ rows' bench "${small[@]}" --tune \
@@ -29,14 +29,14 @@ expect 'nowhere to write' 2 'no directory for the table' bench "${small[@]}" --t
 expect 'options of records' 2 'does not go with --plot' bench "${small[@]}" --tune \
     --plot "$scratch/x.svg"
 expect 'a time without a tuner' 2 'seconds without --tune' bench "${small[@]}" --seconds 3
-expect 'families without a tuner' 2 'only without --tune' bench "${small[@]}" --only adamw
-expect 'no such family' 2 'there is no such family' bench "${small[@]}" --tune --only gemm
-expect 'some families' 0 '^\| sum_squares \| all ' bench "${small[@]}" --tune --only sum_squares \
+expect 'kernels without a tuner' 2 'only without --tune' bench "${small[@]}" --only adamw
+expect 'no such kernel' 2 'there is no such kernel' bench "${small[@]}" --tune --only gemm
+expect 'some kernels' 0 '^\| sum_squares \| all ' bench "${small[@]}" --tune --only sum_squares \
     --only adamw --seconds 5 --out "$scratch/some.json"
-check 'and no other, nor what this device has not' test "$(grep -c '"family"' "$scratch/some.json")" -eq 1
-expect 'none that this device has' 2 'none of the families asked for has a kernel here' bench \
+check 'and no other, nor what this device has not' test "$(grep -c '"kernel"' "$scratch/some.json")" -eq 1
+expect 'none that this device has' 2 'this device runs none of the kernels asked for' bench \
     "${small[@]}" --tune --only adamw
-expect 'a family that it has not is named' 0 'adamw is left out: .* does not run it' bench "${small[@]}" \
+expect 'a kernel that it does not run is named' 0 'adamw is left out: .* does not run it' bench "${small[@]}" \
     --tune --only sum_squares --only adamw --seconds 5 --out "$scratch/some.json"
 expect 'a sweep' 2 'does not go with a \[sweep\]' bench configs/sweep-gemm.ini --tune
 echo 'a thesis' >"$scratch/thesis.txt"
@@ -53,13 +53,13 @@ check 'leaves no table' test ! -e "$scratch/large.json"
 # A class without the time for a candidate has no row.
 "$cldraft" bench "${small[@]}" --tune --seconds 1 --out "$scratch/short.json" </dev/null \
     >"$scratch/short.out" 2>"$scratch/short.err" || true
-n_tried=$(grep -E '^\| [a-z]' "$scratch/short.out" | grep -v '^| family' | grep -cvF '| 0 (' || true)
-n_rows=$(cat "$scratch/short.json" 2>/dev/null | grep -c '"family"' || true)
+n_tried=$(grep -E '^\| [a-z]' "$scratch/short.out" | grep -v '^| kernel' | grep -cvF '| 0 (' || true)
+n_rows=$(cat "$scratch/short.json" 2>/dev/null | grep -c '"kernel"' || true)
 check 'only what was tried is written' test "$n_tried" -eq "$n_rows"
 
 # A stop keeps what is tuned so far.
 "$cldraft" bench "${small[@]}" --tune --set train.micro_rows=2 --set bench.repeats=64 \
-    --set bench.least_ms=20 --out "$scratch/part.json" </dev/null >"$scratch/part.out" 2>&1 &
+    --set bench.min_ms=20 --out "$scratch/part.json" </dev/null >"$scratch/part.out" 2>&1 &
 pid=$!
 until grep -q '^| gemm_cpu' "$scratch/part.out"; do
     kill -0 "$pid" || break
@@ -107,7 +107,7 @@ expect 'a bad row is refused' 3 'together cannot be 3' "${run[@]}" \
 # --- from modules ---
 
 if command -v clang-15 >/dev/null && command -v llvm-spirv-15 >/dev/null; then
-    expect 'modules of tuned rows' 0 'made now' spirv "${small[@]}" --family cpu \
+    expect 'modules of tuned rows' 0 'made now' spirv "${small[@]}" --kernels cpu \
         --set "runtime.tuning=$scratch/other.json" --out "$scratch/modules"
     expect 'have what the tests of the rows need' 0 'with tuned parameters passed' train "${small[@]}" \
         --set train.steps=1 --set "run.dir=$scratch/spirv" --set runtime.program=spirv \
@@ -134,7 +134,7 @@ check 'each is said' grep -q 'cross_entropy: alone file items=64, gradient file 
 
 # --- the matrix ---
 
-expect 'the matrix proves it' 0 '^[1-9][0-9]* passed, 0 failed' check-kernels --op gemm --family cpu \
+expect 'the matrix proves it' 0 '^[1-9][0-9]* passed, 0 failed' check-kernels --op gemm --kernels cpu \
     --precision fp32 --limit 20000 --tuning "$scratch/other.json"
 expect 'or refuses it' 3 'together cannot be 3' check-kernels --op gemm --tuning "$scratch/bad.json"
 verdict

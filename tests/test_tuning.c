@@ -181,7 +181,7 @@ static void test_refused(void **state)
     expect_refused(dir, "\"rows\": [", "\"rows\": {", "not a JSON object");
     expect_refused(dir, "\"format\": 1", "\"format\": 2", "another format");
     expect_refused(dir, "\"format\": 1", "\"format\": 1, \"fromat\": 1", "fromat");
-    expect_refused(dir, "\"gemm_cpu\"", "\"gemm_cqu\"", "no family 'gemm_cqu'");
+    expect_refused(dir, "\"gemm_cpu\"", "\"gemm_cqu\"", "no kernel 'gemm_cqu'");
     expect_refused(dir, "\"other\"", "\"others\"", "no class 'others'");
     expect_refused(dir, "\"depth\": 384", "\"depht\": 384", "no parameter 'depht'");
     expect_refused(dir, "\"depth\": 384,", "", "5 parameters, not 6");
@@ -584,7 +584,7 @@ static enum cld_status tune(struct subject *s, double deadline_ms, struct cld_tu
                                              .quick = planted_check,
                                              .whole = planted_check};
     const struct cld_tune_limits limits = {
-        .repeats = 2, .least_ms = 0.01, .deadline_ms = deadline_ms};
+        .repeats = 2, .min_ms = 0.01, .deadline_ms = deadline_ms};
     open_gemm(&s->p, NULL, NULL, true, 160, 96, 520);
     return cld_tune_class(s->p.q, &subject, &limits, NULL, r, err);
 }

@@ -69,17 +69,17 @@ static enum cld_status time_runs(struct cld_queue *q, cld_bench_fn *run, void *a
 }
 
 /* Grows the number of runs until they last long enough that launching and waiting do not count. */
-static enum cld_status find_runs(struct cld_queue *q, cld_bench_fn *run, void *arg, double least_ms,
+static enum cld_status find_runs(struct cld_queue *q, cld_bench_fn *run, void *arg, double min_ms,
                                  size_t *runs, struct cld_error *err)
 {
     *runs = 1;
     for (;;) {
         double ms = 0;
         enum cld_status s = time_runs(q, run, arg, *runs, &ms, err);
-        if (s || ms >= least_ms || *runs >= max_runs)
+        if (s || ms >= min_ms || *runs >= max_runs)
             return s;
         /* In steps: the first runs are slower, so a look ahead overshoots. */
-        double more = fmin(8, fmax(1.1, 1.1 * least_ms / fmax(ms, 1e-6)));
+        double more = fmin(8, fmax(1.1, 1.1 * min_ms / fmax(ms, 1e-6)));
         *runs = cld_min(max_runs, (size_t)ceil((double)*runs * more));
     }
 }
@@ -95,7 +95,7 @@ enum cld_status cld_bench_measure(const struct cld_bench *b, struct cld_queue *q
         goto done;
     }
     if ((s = time_runs(q, run, arg, b->cfg->bench.warmup, &unused, err)) ||
-        (s = find_runs(q, run, arg, b->cfg->bench.least_ms, &runs, err)))
+        (s = find_runs(q, run, arg, b->cfg->bench.min_ms, &runs, err)))
         goto done;
     begun = cld_clock_ms();
     do {

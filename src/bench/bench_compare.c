@@ -11,15 +11,15 @@
 #include "bench/bench_journal.h"
 #include "bench/bench_result.h"
 
-enum mark { SAME, FASTER, SLOWER, UNSURE, NEW, FAILS, n_marks };
-static const char *const mark_names[] = {"same", "faster", "slower", "unsure", "new", "fails"};
+enum verdict { SAME, FASTER, SLOWER, UNSURE, NEW, FAILS, n_verdicts };
+static const char *const verdict_names[] = {"same", "faster", "slower", "unsure", "new", "fails"};
 
 struct cld_bench_baseline {
     char *path;
     json_t *records;
     bool *used;        /* [n] compared with a record of this run */
     char **identities; /* [n] (cld_bench_identity) */
-    size_t n, counts[n_marks];
+    size_t n, counts[n_verdicts];
     bool told_device;
 };
 
@@ -108,7 +108,7 @@ static bool was_measured(struct cld_bench_baseline *b, const json_t *failure)
     return any;
 }
 
-static enum mark judge(const json_t *now, const json_t *then)
+static enum verdict judge(const json_t *now, const json_t *then)
 {
     double difference = cld_bench_number(now, "median_ms") - cld_bench_number(then, "median_ms");
     double noise = fmax(cld_bench_number(now, "max_ms") - cld_bench_number(now, "min_ms"),
@@ -130,23 +130,23 @@ static void tell_device(struct cld_bench_baseline *b, const json_t *now, const j
         }
 }
 
-enum cld_status cld_bench_baseline_mark(struct cld_bench_baseline *b, json_t *record,
-                                        struct cld_error *err)
+enum cld_status cld_bench_baseline_judge(struct cld_bench_baseline *b, json_t *record,
+                                         struct cld_error *err)
 {
     const json_t *then = NULL;
-    enum mark mark = NEW;
+    enum verdict verdict = NEW;
     if (cld_bench_is_failure(record)) {
-        mark = was_measured(b, record) ? FAILS : NEW;
+        verdict = was_measured(b, record) ? FAILS : NEW;
     } else if ((then = find(b, record))) {
-        mark = judge(record, then);
+        verdict = judge(record, then);
         tell_device(b, record, then);
     }
-    b->counts[mark]++;
+    b->counts[verdict]++;
     double ms = cld_bench_number(then, "median_ms");
     double change = ms > 0 ? cld_bench_number(record, "median_ms") / ms - 1 : 0;
     if (json_object_set_new(record, "baseline_ms", then ? json_real(ms) : json_null()) ||
         json_object_set_new(record, "change", then ? json_real(change) : json_null()) ||
-        json_object_set_new(record, "mark", json_string(mark_names[mark])))
+        json_object_set_new(record, "verdict", json_string(verdict_names[verdict])))
         return cld_fail_memory(err, "a record");
     return CLD_OK;
 }

@@ -17,14 +17,14 @@ enum cld_status cld_bench_baseline_open(const char *path, struct cld_bench_basel
                                         struct cld_error *err);
 void cld_bench_baseline_close(struct cld_bench_baseline *b); /* NULL-safe */
 
-/* Adds "baseline_ms" (or null), "change" (share of the baseline, or null) and "mark" to a record:
- * same, faster, slower; unsure: one repeat has no spread; new: the baseline has no such record;
- * fails: it was measured there and is not here. CLD_E_MEMORY. */
-enum cld_status cld_bench_baseline_mark(struct cld_bench_baseline *b, json_t *record,
-                                        struct cld_error *err);
+/* Adds "baseline_ms" (or null), "change" (share of the baseline, or null) and "verdict" to a
+ * record: same, faster, slower; unsure: one repeat has no spread; new: the baseline has no such
+ * record; fails: it was measured there and is not here. CLD_E_MEMORY. */
+enum cld_status cld_bench_baseline_judge(struct cld_bench_baseline *b, json_t *record,
+                                         struct cld_error *err);
 
-/* After the last record: says on stderr how many there were of each mark, and how many the baseline
- * has besides. Returns those that are slower or fail. */
+/* After the last record: says on stderr how many there were of each verdict, and how many the
+ * baseline has besides. Returns those that are slower or fail. */
 size_t cld_bench_baseline_report(const struct cld_bench_baseline *b);
 
 #endif

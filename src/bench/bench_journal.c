@@ -10,6 +10,8 @@
 
 #include "base/file.h"
 #include "bench/bench_result.h"
+#include "config/config.h"
+#include "formats/json_read.h"
 
 struct cld_bench_journal {
     char *path;
@@ -51,6 +53,30 @@ static enum cld_status read_lines(const char *path, const char *text, size_t n_b
     return CLD_OK;
 }
 
+/* Results of earlier versions: their keys, and the names of keys that a sweep gave values to. */
+static enum cld_status rename_keys(json_t *records, const char *path, struct cld_error *err)
+{
+    size_t i;
+    json_t *record, *value;
+    const char *name;
+    json_array_foreach (records, i, record) {
+        const json_t *swept = json_object_get(record, "swept");
+        json_t *now = json_object();
+        int failed = !now;
+        cld_json_rename_keys(record, CLD_NAME_RESULT);
+        json_object_foreach ((json_t *)(uintptr_t)swept, name, value) {
+            char text[2 * CLD_NAME_BYTES];
+            failed |= json_object_set(now, cld_config_name_now(name, text, sizeof text), value);
+        }
+        if (json_is_object(swept))
+            failed |= json_object_set(record, "swept", now);
+        json_decref(now);
+        if (failed)
+            return cld_fail_memory(err, "the results of %s", path);
+    }
+    return CLD_OK;
+}
+
 enum cld_status cld_bench_read(const char *path, json_t **records, struct cld_error *err)
 {
     char *text = NULL;
@@ -74,6 +100,8 @@ enum cld_status cld_bench_read(const char *path, json_t **records, struct cld_er
             s = cld_fail(err, CLD_E_INPUT,
                          "name a file that 'cldraft bench' wrote as json or jsonl",
                          "%s: element %zu is no record of a benchmark", path, i + 1);
+    if (!s)
+        s = rename_keys(*records, path, err);
     if (!s && !json_array_size(*records))
         s = cld_fail(err, CLD_E_INPUT, "name a file that 'cldraft bench' wrote as json or jsonl",
                      "%s: no records", path);
@@ -147,7 +175,7 @@ enum cld_status cld_bench_journal_open(const char *path, struct cld_bench_journa
     }
     if ((s = cld_file_read(path, 0, &text, &n_bytes, err)) ||
         (s = read_lines(path, text, n_bytes, j->records, &whole, err)) ||
-        (s = check_places(path, j->records, err)))
+        (s = check_places(path, j->records, err)) || (s = rename_keys(j->records, path, err)))
         goto done;
     /* What a kill left of a record begins as one; anything else is not ours to cut. */
     if (whole < n_bytes && text[whole] != '{') {

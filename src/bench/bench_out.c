@@ -81,7 +81,7 @@ static void sql_name(const char *name, const json_t *value, bool first, FILE *to
 /* The type is a hint: where the first record has null, any number may follow. */
 static void sql_column(const char *name, const json_t *value, bool first, FILE *to)
 {
-    static const char *const texts[] = {"commit", "name", "storage", "variant", "error", "mark"};
+    static const char *const texts[] = {"commit", "name", "storage", "variant", "error", "verdict"};
     bool text = json_is_string(value);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         text |= !strcmp(name, texts[i]);
@@ -183,8 +183,8 @@ static void put_markdown(const struct cld_bench_out *out, const json_t *r)
             cell(cld_bench_number(r, "device_gib"), memory),
             percent(r, "share_of_roof", "%.0f%%", share));
     if (out->compared)
-        fprintf(to, "%7s | %-6s | ", percent(r, "change", "%+.1f%%", change),
-                cld_bench_string(r, "mark"));
+        fprintf(to, "%7s | %-7s | ", percent(r, "change", "%+.1f%%", change),
+                cld_bench_string(r, "verdict"));
     put_cell(cld_bench_pairs_text(json_object_get(r, "shape"), text, sizeof text), to);
     fputs(" | ", to);
     put_cell(cld_bench_string(r, cld_bench_is_failure(r) ? "error" : "variant"), to);
@@ -205,7 +205,7 @@ static void put_markdown_head(const struct cld_bench_out *out, const struct cld_
             " | %-20s | %9s | %9s | %9s | %6s | %-12s | %8s | %8s | %8s | %7s | %5s | %s"
             "shape | variant |\n",
             "storage", "median ms", "min ms", "max ms", "spread", "repeats", "GFLOP/s", "GB/s",
-            "tokens/s", "GiB", "share", out->compared ? "change  | mark   | " : "");
+            "tokens/s", "GiB", "share", out->compared ? "change  | verdict | " : "");
     fputs("| --- | ---", to);
     for (size_t i = 0; i < n_swept; i++)
         fputs(" | ---:", to);

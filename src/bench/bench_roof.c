@@ -13,14 +13,14 @@ static const size_t copied_bytes = (size_t)256 << 20;
 
 /* Keeps the best of what it is given: from the least time, since a bound is what is possible. */
 struct best {
-    double gflops, gb_per_s, least_ms;
+    double gflops, gb_per_s, min_ms;
 };
 
 static enum cld_status keep_best(void *arg, const struct cld_bench_result *r, struct cld_error *err)
 {
     struct best *best = arg;
     (void)err;
-    best->least_ms = r->min_ms;
+    best->min_ms = r->min_ms;
     if (r->min_ms > 0) {
         best->gflops = fmax(best->gflops, r->flop / (r->min_ms * 1e6));
         best->gb_per_s = fmax(best->gb_per_s, r->bytes / (r->min_ms * 1e6));
@@ -45,7 +45,7 @@ static enum cld_status aside(const struct cld_bench *b, const char *const *names
 enum cld_status cld_bench_roof_copy(const struct cld_bench *b, double *gb_per_s,
                                     struct cld_error *err)
 {
-    static const char *const names[] = {"bench.repeats", "bench.warmup", "bench.least_ms"};
+    static const char *const names[] = {"bench.repeats", "bench.warmup", "bench.min_ms"};
     static const char *const values[] = {"5", "2", "0"};
     struct cld_config cfg;
     struct cld_bench_sink sink;
@@ -69,7 +69,7 @@ done:
 static enum cld_status square(const struct cld_bench *b, enum cld_dtype storage, size_t n,
                               struct best *best, struct cld_error *err)
 {
-    static const char *const names[] = {"bench.repeats", "bench.warmup",  "bench.least_ms",
+    static const char *const names[] = {"bench.repeats", "bench.warmup",  "bench.min_ms",
                                         "bench.gemm",    "bench.storage", "bench.shapes"};
     char shape[64];
     const char *const values[] = {"3", "1", "5", "auto", cld_bench_storage_name(storage), shape};
@@ -96,7 +96,7 @@ enum cld_status cld_bench_roof_gemm(const struct cld_bench *b, enum cld_dtype st
         if (s)
             return s;
         *gflops = fmax(*gflops, best.gflops);
-        if (best.least_ms > long_ms)
+        if (best.min_ms > long_ms)
             break;
     }
     cld_info("the best product in %s reaches %.1f GFLOP/s", cld_bench_storage_name(storage),

@@ -61,7 +61,7 @@ static enum cld_status give_out(struct session *t, json_t *record, struct cld_er
 {
     enum cld_status s = CLD_OK;
     if (t->baseline)
-        s = cld_bench_baseline_mark(t->baseline, record, err);
+        s = cld_bench_baseline_judge(t->baseline, record, err);
     if (!s)
         s = cld_bench_out_put(&t->out, record, err);
     if (!s && json_array_append(t->records, record))
@@ -70,7 +70,7 @@ static enum cld_status give_out(struct session *t, json_t *record, struct cld_er
     return s;
 }
 
-/* A new record: one copy for the journal, without marks, and out. Takes over `record`. */
+/* A new record: one copy for the journal, without verdicts, and out. Takes over `record`. */
 static enum cld_status put_record(struct site *p, json_t *record, struct cld_error *err)
 {
     json_t *copy = json_copy(record);
@@ -364,14 +364,13 @@ static void tell_end(const struct session *t)
 }
 
 /* What comes after the last record, also after an error: that one counts. */
-static enum cld_status finish(struct session *t, const struct cld_config *cfg, enum cld_status s,
-                              struct cld_error *err)
+static enum cld_status finish(struct session *t, enum cld_status s, struct cld_error *err)
 {
     struct cld_error ending = CLD_ERROR_INIT;
     bool going = !s || s == CLD_E_INTERRUPTED;
     enum cld_status end = cld_bench_out_end(&t->out, &ending);
     if (!end && going && t->o->plot && json_array_size(t->records))
-        end = cld_bench_plot(t->records, cfg->sweep.x, t->o->plot, &ending);
+        end = cld_bench_plot(t->records, t->sweep.x, t->o->plot, &ending);
     tell_end(t);
     size_t n_worse = t->baseline && going ? cld_bench_baseline_report(t->baseline) : 0;
     if (!end && n_worse && t->o->fail_on_regression)
@@ -398,7 +397,7 @@ enum cld_status cld_bench_run(const struct cld_config *cfg, const struct cld_ben
     cld_bench_out_begin(&t.out, &t.roof.device, t.sweep.names, t.sweep.n_keys);
     for (size_t i = 0; i < t.sweep.n_points && !s; i++)
         s = run_point(&t, cfg, i, err);
-    s = finish(&t, cfg, s, err);
+    s = finish(&t, s, err);
 done:
     close_session(&t);
     return s;

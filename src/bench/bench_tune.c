@@ -44,7 +44,7 @@ static enum cld_status tune_subject(struct run *t, const struct cld_tune_subject
 {
     struct cld_tune_result result;
     const struct cld_tune_limits limits = {.repeats = t->shapes.bench.cfg->bench.repeats,
-                                           .least_ms = t->shapes.bench.cfg->bench.least_ms,
+                                           .min_ms = t->shapes.bench.cfg->bench.min_ms,
                                            .deadline_ms = deadline_ms};
     enum cld_status s =
         cld_tune_class(t->q, subject, &limits, t->o->verbose ? stderr : NULL, &result, err);
@@ -109,9 +109,9 @@ static enum cld_status tune_all(struct run *t, struct cld_error *err)
                      cld_tunable_kernel((enum cld_tuned)f)->name, t->shapes.bench.device->name);
     if (!n_left)
         return cld_fail(err, CLD_E_USAGE, "leave --only out, or name others",
-                        "none of the families asked for has a kernel here to tune");
+                        "this device runs none of the kernels asked for");
     fprintf(t->o->to,
-            "| family | class | shapes | default ms | best ms | gain | noise | parameters | "
+            "| kernel | class | shapes | default ms | best ms | gain | noise | parameters | "
             "candidates (filtered, wrong, not faster) |\n|---|---|---|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < CLD_N_TUNED * cld_tuned_classes && !s; i++) {
         enum cld_tuned family = (enum cld_tuned)(i / cld_tuned_classes);

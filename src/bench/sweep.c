@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/old_names.h"
 #include "base/size.h"
 #include "config/config_sweep.h"
+#include "config/config_table.h"
 
 /* --- keys that move together ------------------------------------------------------------------ */
 
@@ -18,8 +20,11 @@ static enum cld_status find_key(const struct cld_sweep *s, const char *who, cons
     }
     while (n && text[n - 1] == ' ')
         n--;
-    for (*key = 0; *key < s->n_keys; ++*key)
-        if (strlen(s->names[*key]) == n && !strncmp(s->names[*key], text, n))
+    char name[2 * CLD_NAME_BYTES];
+    snprintf(name, sizeof name, "%.*s", (int)cld_min(n, sizeof name - 1), text);
+    const struct cld_config_key *wanted = cld_config_key_named(name);
+    for (*key = 0; wanted && *key < s->n_keys; ++*key)
+        if (cld_config_key_named(s->names[*key]) == wanted)
             return CLD_OK;
     return cld_fail(err, CLD_E_USAGE, "name keys that [sweep] gives values to",
                     "%s: '%.*s' is not swept", who, (int)cld_min(n, 80), text);
@@ -117,9 +122,10 @@ enum cld_status cld_sweep_open(const struct cld_config *cfg, struct cld_sweep *o
         if ((s = cld_config_expand(out->names[i], cfg->swept.v[i].text, &out->values[i], err)))
             return s;
     }
-    size_t x;
-    if (cfg->sweep.x && find_key(out, "sweep.x", cfg->sweep.x, strlen(cfg->sweep.x), &x, err))
-        return err->status;
+    size_t x = 0;
+    if (cfg->sweep.x && (s = find_key(out, "sweep.x", cfg->sweep.x, strlen(cfg->sweep.x), &x, err)))
+        return s;
+    out->x = cfg->sweep.x ? out->names[x] : NULL;
     if (cfg->sweep.zip && (s = zip(out, cfg->sweep.zip, err)))
         return s;
     return count_points(out, err);

@@ -12,6 +12,7 @@ struct cld_sweep {
     const struct cld_config *cfg; /* borrowed; names are its */
     size_t n_keys, n_points;
     const char **names;           /* [n_keys] */
+    const char *x;                /* one of them; NULL: sweep.x names none */
     struct cld_text_list *values; /* [n_keys] */
     size_t *leader; /* [n_keys] the first key of those it moves with: itself if none */
 };

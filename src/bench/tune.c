@@ -108,7 +108,7 @@ static enum cld_status compare(struct tuner *t, const struct cld_tuned_row *row,
     return CLD_OK;
 }
 
-/* So many passes that a sample takes least_ms. */
+/* So many passes that a sample takes min_ms. */
 static enum cld_status find_runs(struct tuner *t, struct cld_error *err)
 {
     double ms = 0;
@@ -116,7 +116,7 @@ static enum cld_status find_runs(struct tuner *t, struct cld_error *err)
     enum cld_status s = take_sample(t, &t->standard, &ms, err);
     if (s || (s = take_sample(t, &t->standard, &ms, err)))
         return s;
-    t->runs = (size_t)fmin(1000, fmax(1, ceil(t->limits->least_ms / ms)));
+    t->runs = (size_t)fmin(1000, fmax(1, ceil(t->limits->min_ms / ms)));
     return CLD_OK;
 }
 

@@ -32,7 +32,7 @@ struct cld_tune_subject {
 
 struct cld_tune_limits {
     size_t repeats;     /* samples of a candidate, each beside one of the default */
-    double least_ms;    /* of a sample */
+    double min_ms;      /* of a sample */
     double deadline_ms; /* cld_clock_ms() after which no candidate begins; 0: none */
 };
 

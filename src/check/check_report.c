@@ -157,7 +157,7 @@ static json_t *case_json(const struct cld_check_column *c, const struct cld_chec
 {
     json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "version",
                           CLD_VERSION, "platform", c->platform, "device", c->device, "driver",
-                          c->driver, "path", c->path, "op", r->op, "family",
+                          c->driver, "path", c->path, "op", r->op, "kernels",
                           cld_kernel_family_name(r->family), "storage", storage_name(r->storage),
                           "case", r->name, "verdict", cld_check_verdict_name(r->verdict));
     double rel = cld_check_bounds[r->bound].rel;

@@ -107,7 +107,7 @@ struct set {
 static void put_command(const struct cld_check_options *o, struct cld_check_result *r)
 {
     snprintf(r->again, sizeof r->again,
-             "cldraft check-kernels%s%s%s --op %s --seed %llu --precision %s --family %s%s%s%s%s%s"
+             "cldraft check-kernels%s%s%s --op %s --seed %llu --precision %s --kernels %s%s%s%s%s%s"
              "%s%s%s%s%s",
              o->device ? " --device '" : "", o->device ? o->device : "", o->device ? "'" : "",
              r->op, (unsigned long long)o->seed, r->storage == CLD_BF16 ? "bf16" : "fp32",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
+#include "base/old_names.h"
 #include "base/size.h"
 #include "cli/args_table.h"
 
@@ -123,15 +124,35 @@ static const struct cld_option *next_option(const struct cld_args *a, size_t *i)
     return a->command ? a->command->options[at - n_global] : NULL;
 }
 
-/* `n` characters of `name`, or a letter. */
-static const struct cld_option *find_option(const struct cld_args *a, const char *name, size_t n,
-                                            char letter)
+static const struct cld_option *find_letter(const struct cld_args *a, char letter)
 {
     const struct cld_option *o;
     for (size_t i = 0; (o = next_option(a, &i));)
-        if (letter ? o->letter == letter : strlen(o->name) == n && !strncmp(o->name, name, n))
+        if (o->letter == letter)
             return o;
     return NULL;
+}
+
+static const struct cld_option *find_name(const struct cld_args *a, const char *name)
+{
+    const struct cld_option *o;
+    for (size_t i = 0; (o = next_option(a, &i));)
+        if (!strcmp(o->name, name))
+            return o;
+    return NULL;
+}
+
+/* The option of the first n characters of `typed`. */
+static const struct cld_option *find_option(const struct cld_args *a, const char *typed, size_t n)
+{
+    char name[CLD_NAME_BYTES], now[CLD_NAME_BYTES];
+    if (n >= sizeof name)
+        return NULL;
+    snprintf(name, sizeof name, "%.*s", (int)n, typed);
+    const struct cld_option *o = find_name(a, name);
+    if (!o && a->command && cld_old_name(CLD_NAME_OPTION, a->command->name, name, now))
+        o = find_name(a, now);
+    return o;
 }
 
 static void usage_line(const struct cld_command *c, char *to, size_t n)
@@ -200,7 +221,7 @@ static enum cld_status parse_long(struct cld_args *a, int argc, char **argv, int
 {
     const char *name = argv[*i] + 2, *value = strchr(name, '=');
     size_t n = value ? (size_t)(value - name) : strlen(name);
-    const struct cld_option *o = find_option(a, name, n, 0);
+    const struct cld_option *o = find_option(a, name, n);
     if (!o)
         return unknown_option(a, name, n, err);
     if (!o->value && value)
@@ -224,7 +245,7 @@ static enum cld_status parse_long(struct cld_args *a, int argc, char **argv, int
 static enum cld_status parse_letters(struct cld_args *a, const char *letters, struct cld_error *err)
 {
     for (const char *c = letters; *c; c++) {
-        const struct cld_option *o = find_option(a, NULL, 0, *c);
+        const struct cld_option *o = find_letter(a, *c);
         if (!o)
             return cld_fail(err, CLD_E_USAGE,
                             "'cldraft --help' lists all; '--' goes before a name "

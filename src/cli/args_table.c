@@ -64,18 +64,18 @@ static const struct cld_option program = {.name = "program",
                                           .help = "what kernels are built from, as runtime.program "
                                                   "(default source); cached: source, then the "
                                                   "binaries that this gave"};
-static const struct cld_option family = {
-    .name = "family",
-    .value = "F",
+static const struct cld_option kernels = {
+    .name = "kernels",
+    .value = "K",
     .names = NAMES{"cpu", "gpu", NULL},
     .help = "kernels for CPUs or those for GPUs (default: both, which run on any device)"};
-static const struct cld_option families = {.name = "family",
-                                           .value = "F",
-                                           .names = NAMES{"cpu", "gpu", "both", NULL},
-                                           .help =
-                                               "kernels for CPUs, those for GPUs, or both, which "
-                                               "run on any device (default: both on a CPU, "
-                                               "gpu on a GPU, where the other takes minutes)"};
+static const struct cld_option all_kernels = {
+    .name = "kernels",
+    .value = "K",
+    .names = NAMES{"cpu", "gpu", "both", NULL},
+    .help = "kernels for CPUs, those for GPUs, or both, which "
+            "run on any device (default: both on a CPU, "
+            "gpu on a GPU, where the other takes minutes)"};
 static const struct cld_option only_case = {
     .name = "case",
     .value = "NAME",
@@ -150,7 +150,7 @@ static const struct cld_option seconds = {
     .number = true,
     .help = "with --tune: begin no candidate after so long (default 600)"};
 static const struct cld_option only = {.name = "only",
-                                       .value = "FAMILY",
+                                       .value = "KERNEL",
                                        .repeats = true,
                                        .help = "with --tune: this family of kernels and no other "
                                                "(docs/tuning.md); may be given several times"};
@@ -272,7 +272,7 @@ const struct cld_command cld_commands[] = {
          1,
          "evaluate a drafter on held-out rows",
          "Teacher-forced: loss, accuracy and accepted length. By decoding (eval.decode_rows): "
-         "tokens a cycle of drafting and verifying, and tokens a second with the drafter "
+         "tokens per cycle of drafting and verifying, and tokens a second with the drafter "
          "and without. Definitions are printed with the figures.",
          {&drafter, &json, &set}},
     [CLD_CMD_GENERATE] =
@@ -310,7 +310,7 @@ const struct cld_command cld_commands[] = {
                                ANY,
                                "compare every kernel with a double-precision reference",
                                "FILEs are golden files, for --summary alone.",
-                               {&device, &both, &op, &only_case, &limit, &list, &seed, &families,
+                               {&device, &both, &op, &only_case, &limit, &list, &seed, &all_kernels,
                                 &mode, &program, &modules, &tuning, &all, &report, &golden,
                                 &update_golden, &summary}},
     [CLD_CMD_CHECK_CASE] = {"check-case",
@@ -352,7 +352,7 @@ const struct cld_command cld_commands[] = {
                        "Finds the kernel variants that training runs of the configurations ask "
                        "for, with the kernels for CPUs and those for GPUs, and compiles each. "
                        "Reads the target; computes nothing.",
-                       {&checks, &op, &family, &variants, &out, &ptx, &set}},
+                       {&checks, &op, &kernels, &variants, &out, &ptx, &set}},
     [CLD_CMD_COMPLETION] =
         {"completion",
          "SHELL",

@@ -33,8 +33,8 @@ static enum cld_status tune(const struct cld_args *a, const struct cld_config *c
     for (size_t i = 0; i < n_only; i++) {
         enum cld_tuned f = cld_tuned_named(only[i]);
         if (f == CLD_N_TUNED)
-            return cld_fail(err, CLD_E_USAGE, "docs/tuning.md lists the families",
-                            "--only %s: there is no such family of kernels", only[i]);
+            return cld_fail(err, CLD_E_USAGE, "docs/tuning.md lists the tunable kernels",
+                            "--only %s: there is no such kernel", only[i]);
         o.skip[f] = false;
     }
     return cld_tune_run(cfg, &o, err);

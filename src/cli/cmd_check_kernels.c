@@ -48,7 +48,7 @@ static void list_operations(void)
 static enum cld_kernel_family families(const struct cld_args *a,
                                        const struct cld_device_info *device)
 {
-    if (cld_args_value(a, "family"))
+    if (cld_args_value(a, "kernels"))
         return cld_cmd_kernel_family(a);
     if (device->class == CLD_CLASS_GPU)
         return CLD_KERNEL_FAMILY_GPU;
@@ -137,12 +137,12 @@ static enum cld_status judge(const struct cld_args *a, const struct cld_check_ma
     struct cld_check_golden g;
     if (!m->n_passed && !m->n_failed)
         return only ? cld_fail(err, CLD_E_USAGE,
-                               "case names are those that are printed; --op, --family, "
+                               "case names are those that are printed; --op, --kernels, "
                                "--precision, --limit and --mode leave cases out, too",
                                "no case has the name '%s'", only)
                : m->n_unsupported
                    ? cld_fail(err, CLD_E_CHECK, "", "nothing was checked: all is unsupported")
-                   : cld_fail(err, CLD_E_CHECK, "see --limit, --op, --family, --precision, --mode",
+                   : cld_fail(err, CLD_E_CHECK, "see --limit, --op, --kernels, --precision, --mode",
                               "nothing was checked: no case is left");
     if (path && cld_args_flag(a, "update-golden"))
         return cld_check_golden_update(m, path, part, err);

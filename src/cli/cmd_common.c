@@ -25,7 +25,7 @@ enum cld_dtype cld_cmd_precision(const struct cld_args *a)
 
 enum cld_kernel_family cld_cmd_kernel_family(const struct cld_args *a)
 {
-    const char *family = cld_args_value(a, "family");
+    const char *family = cld_args_value(a, "kernels");
     if (!family || !strcmp(family, "both"))
         return CLD_KERNEL_FAMILY_AUTO;
     return strcmp(family, "cpu") ? CLD_KERNEL_FAMILY_GPU : CLD_KERNEL_FAMILY_CPU;

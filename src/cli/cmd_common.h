@@ -16,7 +16,7 @@ enum cld_status cld_cmd_find_device(const struct cld_args *a, struct cld_devices
  * the command line was parsed. */
 enum cld_dtype cld_cmd_precision(const struct cld_args *a);
 enum cld_attention_backend cld_cmd_attention(const struct cld_args *a);
-/* --family; AUTO if it was not given, or is both. */
+/* --kernels; AUTO if it was not given, or is both. */
 enum cld_kernel_family cld_cmd_kernel_family(const struct cld_args *a);
 
 /* Runs `check` on every positional argument, on the device of --device, and closes with "N passed,

@@ -49,10 +49,10 @@ static void print_decoded(const struct cld_eval_report *r, const struct cld_deco
     double without = cld_decode_tokens_per_s(&d->by_token.stats);
     fprintf(to, "decoded          %zu texts, %zu new tokens; %zu rows had no prompt\n", s->n_texts,
             d->n_new, d->n_no_prompt);
-    fprintf(to, "tokens a cycle   %.4f in %zu cycles\n", cld_decode_tokens_per_cycle(s),
+    fprintf(to, "tokens per cycle %.4f in %zu cycles\n", cld_decode_tokens_per_cycle(s),
             s->n_cycles);
     for (size_t o = 1; o < r->n_verified; o++)
-        fprintf(to, "taken at %-2zu      %.6f of %zu\n", o, share(s->accepted[o], s->offered[o]),
+        fprintf(to, "accepted at %-2zu   %.6f of %zu\n", o, share(s->accepted[o], s->offered[o]),
                 s->offered[o]);
     fprintf(to, "cycles by tokens");
     for (size_t i = 1; i <= r->n_verified; i++)
@@ -66,20 +66,21 @@ static void print_decoded(const struct cld_eval_report *r, const struct cld_deco
 static const struct {
     const char *name, *text;
 } definitions[] = {
-    {"tokens a cycle",
-     "tokens that passes of the target over a block gave - drafted ones that it chose "
-     "too, and its own behind them, the bonus - by the number of passes. The pass over "
-     "the prompt and its token do not count, nor tokens behind an end token; the last "
-     "cycle of a text counts whole."},
-    {"taken at k",
-     "of the cycles in which all drafted tokens before the k-th were taken and none ended "
-     "the text, the share in which the k-th was taken too."},
-    {"tokens/s",
-     "those tokens by the time of those cycles, one text at a time; without the drafter: "
-     "passes of one token."},
-    {"differ",
-     "at the same place; behind a first difference all tokens may. Passes of other numbers of "
-     "rows may round otherwise."},
+    {"accepted length", "the supervised rows of a block before the first one that the drafter "
+                        "predicts wrongly, as a mean over blocks."},
+    {"tokens per cycle", "a cycle is one pass of the target over a block: it gives the drafted "
+                         "tokens that the target accepts and one of its "
+                         "own, the bonus token. The pass over the prompt does not count, nor do "
+                         "tokens after an end token; the last cycle of a "
+                         "text counts whole."},
+    {"accepted at k", "of the cycles in which all drafted tokens before the k-th were accepted and "
+                      "none ended the text, the share in "
+                      "which the k-th was accepted too."},
+    {"tokens/s", "tokens of those cycles by their time, one text at a time; without the drafter: "
+                 "passes of one token."},
+    {"differ", "tokens are compared at the same place. After a first difference all tokens may "
+               "differ. Passes with other numbers of rows may "
+               "round differently."},
 };
 static const size_t n_definitions = sizeof definitions / sizeof *definitions;
 
@@ -172,7 +173,7 @@ static json_t *decoded_json(const struct cld_decode_report *d, size_t n_verified
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "texts",
                      whole(s->n_texts), "rows_without_prompt", whole(d->n_no_prompt), "new_tokens",
                      whole(d->n_new), "cycles", whole(s->n_cycles), "tokens_per_cycle",
-                     number(cld_decode_tokens_per_cycle(s)), "taken_at",
+                     number(cld_decode_tokens_per_cycle(s)), "accepted_at",
                      positions(s->accepted, s->offered, n_verified), "cycles_by_tokens",
                      histogram(s, n_verified), "tokens_per_s", number(cld_decode_tokens_per_s(s)),
                      "token_by_token", other_json(&d->by_token, d->n_new), "block_by_block",
@@ -217,7 +218,7 @@ enum cld_status cld_eval_print_json(const struct cld_eval_report *r, FILE *to,
         "{s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:s, s:s, s:o, s:{s:o, s:o, s:o, s:o}, s:o, s:o}",
         "version", CLD_VERSION, "drafter", r->drafter, "device", "platform", d->platform, "name",
         d->name, "driver", d->driver, "precision", cld_dtype_name(cfg->runtime.precision),
-        "attention", r->worker->drafter.attention.variant, "products",
+        "attention", r->worker->drafter.attention.variant, "gemm",
         cld_gemm_backend_name(r->worker->q, r->worker->drafter.gemm), "tuning", tuned, "block_size",
         whole(r->worker->drafter.config.block_size), "decoding", "temperature",
         number(cfg->eval.temperature), "top_p", number(cfg->eval.top_p), "seed",

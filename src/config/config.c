@@ -16,14 +16,6 @@
 
 enum { ORIGIN_DEFAULT = 0, ORIGIN_SET = -1, ORIGIN_SWEPT = -2 }; /* above 0: a line of the file */
 
-static const struct cld_config_key *find(const char *section, const char *name)
-{
-    for (const struct cld_config_key *k = cld_config_keys; k->section; k++)
-        if (!strcmp(k->section, section) && !strcmp(k->name, name))
-            return k;
-    return NULL;
-}
-
 /* ---- unknown names ---- */
 
 static enum cld_status unknown_section(const char *section, struct cld_error *err)
@@ -70,29 +62,39 @@ static enum cld_status apply_swept(struct cld_config *cfg, const char *name, con
 {
     enum cld_status s = CLD_OK;
     char *section = cld_format("%s", name), *dot = section ? strchr(section, '.') : NULL;
+    char *now = NULL; /* the name of today, which results are labelled with */
     if (!section)
         return cld_fail_memory(err, "the name '%.200s'", name);
     *dot = 0;
+    const struct cld_config_key *key = cld_config_key_of(section, dot + 1);
     if (!section_known(section))
         s = unknown_section(section, err);
-    else if (!find(section, dot + 1))
+    else if (!key)
         s = unknown_key(section, dot + 1, err);
+    else if (!(now = cld_format("%s.%s", key->section, key->name)))
+        s = cld_fail_memory(err, "the name '%.200s'", name);
     else
-        s = cld_config_swept_set(cfg, name, text, origin, err);
+        s = cld_config_swept_set(cfg, now, text, origin, err);
     free(section);
+    free(now);
     return s ? cld_fail_prefix(err, "[sweep]") : CLD_OK;
 }
 
 static enum cld_status apply(struct cld_config *cfg, const char *section, const char *name,
                              const char *value, int origin, struct cld_error *err)
 {
-    const struct cld_config_key *key = find(section, name);
+    const struct cld_config_key *key = cld_config_key_of(section, name);
     if (!section_known(section))
         return unknown_section(section, err);
     if (!key && !strcmp(section, "sweep") && strchr(name, '.'))
         return apply_swept(cfg, name, value, origin, err);
     if (!key)
         return unknown_key(section, name, err);
+    /* The scanner refuses a name that stands twice; two names of one key can only be seen here. */
+    if (origin > 0 && cfg->origin[key - cld_config_keys] > 0)
+        return cld_fail(err, CLD_E_USAGE, "remove the old name",
+                        "%s.%s is there twice, first under another name in line %d", section,
+                        key->name, cfg->origin[key - cld_config_keys]);
     enum cld_status s = cld_config_value_set(cfg, key, value, err);
     if (!s)
         cfg->origin[key - cld_config_keys] = origin;

@@ -33,7 +33,7 @@ enum cld_template {
 };
 enum cld_features_mode { CLD_FEATURES_ONLINE, CLD_FEATURES_OFFLINE, CLD_FEATURES_HYBRID };
 enum cld_bad_row { CLD_BAD_ROW_SKIP, CLD_BAD_ROW_FAIL };
-enum cld_history { CLD_HISTORY_FAIL, CLD_HISTORY_MASK, CLD_HISTORY_TELL };
+enum cld_history { CLD_HISTORY_FAIL, CLD_HISTORY_MASK, CLD_HISTORY_COUNT };
 enum cld_layer_type { CLD_LAYER_FULL, CLD_LAYER_SLIDING };
 enum cld_objective {
     CLD_OBJECTIVE_STATIC,         /* weights fall with gamma */
@@ -207,7 +207,7 @@ struct cld_config {
         bool by_block; /* decode once more through passes of whole blocks, to compare */
     } eval;
     struct {
-        size_t texts;      /* at once */
+        size_t batch_size; /* prompts that are answered together */
         size_t new_tokens; /* of an answer, at most */
         double temperature, top_p;
     } generate;
@@ -218,7 +218,7 @@ struct cld_config {
         struct cld_enum_list storage; /* CLD_F32, CLD_BF16; n == 0: runtime.precision */
         bool target;                  /* pipelines have one */
         size_t repeats, warmup;
-        double least_ms;
+        double min_ms;
         double limit_s; /* of the repeats of one thing; 0: none */
         size_t transfer_kib;
         bool roofline;
@@ -282,6 +282,9 @@ enum cld_status cld_config_with(const struct cld_config *base, const char *const
 enum cld_status cld_config_given_text(const struct cld_config *cfg, char **out,
                                       struct cld_error *err);
 
+/* The name of today of "section.key", which is `name` itself unless it is an old one: writes to
+ * `to` and returns it. */
+const char *cld_config_name_now(const char *name, char *to, size_t n);
 /* The unit of "section.key"; "" if there is none. */
 const char *cld_config_unit(const char *name);
 /* What the configuration calls value i of an enum: "gemm" is 0 of "bench.what". */

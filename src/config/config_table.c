@@ -3,6 +3,8 @@
 #include <float.h>
 #include <string.h>
 
+#include "base/old_names.h"
+
 /* The name, place and type of a row, from the field it is bound to. The _Generic selection compiles
  * only if the field has the C type that the row's key type stands for. */
 #define ROW(sec, key, key_type, c_type)                                                            \
@@ -89,7 +91,7 @@ const struct cld_config_key cld_config_keys[] = {
      .help =
          "Refuse a data.template that is not the one which the target's directory declares. no: "
          "warn, as for the others here."},
-    {ENUM(checks, history), .default_text = "mask", .names = NAMES{"fail", "mask", "tell", NULL},
+    {ENUM(checks, history), .default_text = "mask", .names = NAMES{"fail", "mask", "count", NULL},
      .help =
          "What to do with an answer that the template writes otherwise once a later turn follows "
          "it (qwen3 drops its thinking), so that the target never wrote what would be learned: "
@@ -330,7 +332,7 @@ const struct cld_config_key cld_config_keys[] = {
     {BOOL(eval, by_block), .default_text = "no", FREE,
      .help = "Decode a third time, by the target alone in passes of a whole block, one token from "
              "each: texts that must be those of the drafter's decoding. As slow as it sounds."},
-    {SIZE(generate, texts), .default_text = "8", .min = 1, .max = 1024, .unit = "texts", FREE,
+    {SIZE(generate, batch_size), .default_text = "8", .min = 1, .max = 1024, .unit = "texts", FREE,
      .help = "Prompts that 'cldraft generate' answers at a time. Each keeps keys and values of "
              "data.max_length and generate.new_tokens tokens together."},
     {SIZE(generate, new_tokens), .default_text = "1024", .min = 1, .max = 1 << 20, .unit = "tokens",
@@ -369,7 +371,7 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "Measured runs; the median is reported."},
     {SIZE(bench, warmup), .default_text = "1", .min = 1, .max = 10000, FREE,
      .help = "Runs before, which are not measured; the first one builds kernels."},
-    {REAL(bench, least_ms), .default_text = "20", .min = 0, .max = 60000, .unit = "ms", FREE,
+    {REAL(bench, min_ms), .default_text = "20", .min = 0, .max = 60000, .unit = "ms", FREE,
      .help = "A measured run of an operation lasts so long at least: a quick one is enqueued "
              "several times in a row, and its time is divided."},
     {REAL(bench, limit_s), .word = "none", .default_text = "none", .min = 0, .max = 1e6,
@@ -400,15 +402,42 @@ const size_t cld_config_n_keys = sizeof cld_config_keys / sizeof cld_config_keys
 _Static_assert(sizeof cld_config_keys / sizeof cld_config_keys[0] <= CLD_CONFIG_MAX_KEYS,
                "struct cld_config has an origin for every key");
 
+static const struct cld_config_key *find(const char *section, const char *name)
+{
+    for (const struct cld_config_key *k = cld_config_keys; k->section; k++)
+        if (!strcmp(k->section, section) && !strcmp(k->name, name))
+            return k;
+    return NULL;
+}
+
+const struct cld_config_key *cld_config_key_of(const char *section, const char *name)
+{
+    char now[CLD_NAME_BYTES];
+    const struct cld_config_key *k = find(section, name);
+    if (!k && cld_old_name(CLD_NAME_KEY, section, name, now))
+        k = find(section, now);
+    return k;
+}
+
 const struct cld_config_key *cld_config_key_named(const char *name)
 {
-    for (const struct cld_config_key *k = cld_config_keys; k->section; k++) {
-        size_t n_section = strlen(k->section);
-        if (!strncmp(name, k->section, n_section) && name[n_section] == '.' &&
-            !strcmp(name + n_section + 1, k->name))
-            return k;
-    }
-    return NULL;
+    char section[CLD_NAME_BYTES];
+    const char *dot = strchr(name, '.');
+    if (!dot || (size_t)(dot - name) >= sizeof section)
+        return NULL;
+    memcpy(section, name, (size_t)(dot - name));
+    section[dot - name] = 0;
+    return cld_config_key_of(section, dot + 1);
+}
+
+const char *cld_config_name_now(const char *name, char *to, size_t n)
+{
+    const struct cld_config_key *key = cld_config_key_named(name);
+    if (key)
+        snprintf(to, n, "%s.%s", key->section, key->name);
+    else
+        snprintf(to, n, "%s", name);
+    return to;
 }
 
 const char *cld_config_unit(const char *name)

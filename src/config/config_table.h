@@ -54,7 +54,9 @@ struct cld_config_key {
 extern const struct cld_config_key cld_config_keys[];
 extern const size_t cld_config_n_keys;
 
-/* The row of "section.key"; NULL: there is none. */
+/* The row of a key, also by a name that it had before (old_names.h); NULL: there is none. The
+ * second is for "section.key". */
+const struct cld_config_key *cld_config_key_of(const char *section, const char *name);
 const struct cld_config_key *cld_config_key_named(const char *name);
 
 /* What a section is about, for help; NULL for an unknown section. */

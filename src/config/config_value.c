@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/old_names.h"
 #include "base/size.h"
 #include "config/config_scan.h"
 
@@ -205,16 +206,26 @@ static enum cld_status parse_text(const struct cld_config_key *key, const char *
     return CLD_OK;
 }
 
+static int find_name(const struct cld_config_key *key, const char *text)
+{
+    int i = 0;
+    while (key->names[i] && strcmp(key->names[i], text))
+        i++;
+    return key->names[i] ? i : -1;
+}
+
 static enum cld_status parse_name(const struct cld_config_key *key, const char *text, void *to,
                                   struct cld_error *err)
 {
-    for (int i = 0; key->names[i]; i++) {
-        if (!strcmp(key->names[i], text)) {
-            memcpy(to, &i, sizeof i);
-            return CLD_OK;
-        }
-    }
-    return refuse(key, text, "unknown name", err);
+    char name[2 * CLD_NAME_BYTES], now[CLD_NAME_BYTES];
+    int i = find_name(key, text);
+    snprintf(name, sizeof name, "%s.%s", key->section, key->name);
+    if (i < 0 && cld_old_name(CLD_NAME_VALUE, name, text, now))
+        i = find_name(key, now);
+    if (i < 0)
+        return refuse(key, text, "unknown name", err);
+    memcpy(to, &i, sizeof i);
+    return CLD_OK;
 }
 
 /* As enum cld_gemm_kind counts them. */

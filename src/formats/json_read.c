@@ -95,3 +95,21 @@ enum cld_status cld_json_id(const json_t *object, const char *where, const char 
     *out = (int32_t)i;
     return CLD_OK;
 }
+
+void cld_json_rename_keys(json_t *object, enum cld_name_kind kind)
+{
+    char now[CLD_NAME_BYTES];
+    void *at = json_object_iter(object); /* NULL where it is no object */
+    while (at) {
+        json_t *value = json_object_iter_value(at);
+        const char *key = json_object_iter_key(at);
+        if (!cld_old_name(kind, "", key, now)) {
+            at = json_object_iter_next(object, at);
+            continue;
+        }
+        json_incref(value);
+        json_object_del(object, key);
+        json_object_set_new(object, now, value);
+        at = json_object_iter(object); /* the walk ends with a key deleted */
+    }
+}

@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "base/error.h"
+#include "base/old_names.h"
 
 /* The object may hold no other keys than those of `known`, a NULL-terminated list; it must be an
  * object. */
@@ -31,6 +32,10 @@ enum cld_status cld_json_array(const json_t *object, const char *where, const ch
 /* An integer in [0, INT32_MAX], as token ids are. */
 enum cld_status cld_json_id(const json_t *object, const char *where, const char *key, int32_t *out,
                             struct cld_error *err);
+
+/* Gives keys of earlier versions the names of today (old_names.h); does nothing where `object` is
+ * none. The order of the other keys stays. */
+void cld_json_rename_keys(json_t *object, enum cld_name_kind kind);
 
 /* "an object", "null", ...: for messages. */
 const char *cld_json_kind(const json_t *value);

@@ -1,9 +1,9 @@
 /* tuning_file.c - tables of tuned rows as JSON: reading, judging, writing.
  *
  * {"format": 1, "device": ..., "vendor": ..., "platform": ..., "platform_version": ...,
- *  "driver": ..., "rows": [{"family": "gemm_cpu", "class": "other", "sources": SHA-256 of its
+ *  "driver": ..., "rows": [{"kernel": "gemm_cpu", "class": "other", "sources": SHA-256 of its
  *  kernel files, "parameters": {"depth": 384, ...}, "ms": ..., "default_ms": ..., "noise": ...,
- *  "of": the shapes, "measured": when}, ...]}
+ *  "shapes": what was measured, "measured": when}, ...]}
  *
  * A row counts only for the kernel sources it was measured with, and only as a whole. */
 #include "ops/tuning.h"
@@ -57,6 +57,14 @@ static enum cld_status refuse(const struct reader *r, const char *where, const c
                     "%s: %s%s%s", r->name, where, *where ? ": " : "", why);
 }
 
+/* Rows of tables that earlier versions wrote. */
+static void rename_keys(const json_t *root)
+{
+    const json_t *rows = json_object_get(root, "rows");
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        cld_json_rename_keys(json_array_get(rows, i), CLD_NAME_TUNING);
+}
+
 /* Every parameter once, and no other. */
 static enum cld_status read_row(const struct reader *r, const struct cld_tunable_kernel *f,
                                 const json_t *values, struct cld_tuned_row *row,
@@ -93,21 +101,21 @@ static enum cld_status read_row(const struct reader *r, const struct cld_tunable
 
 static enum cld_status take_row(struct reader *r, const json_t *object, struct cld_error *err)
 {
-    static const char *const known[] = {"family",     "class", "sources", "parameters", "ms",
-                                        "default_ms", "noise", "of",      "measured",   NULL};
+    static const char *const known[] = {"kernel",     "class", "sources", "parameters", "ms",
+                                        "default_ms", "noise", "shapes",  "measured",   NULL};
     struct cld_fields in = {r->name, object, err};
     struct cld_tuned_row row;
     char hash[CLD_SHA256_HEX_BYTES], why[160];
     enum cld_status s = cld_json_known(object, r->name, known, err);
     if (s)
         return s;
-    const char *family = cld_fields_string(&in, "family"), *class = cld_fields_string(&in, "class");
+    const char *family = cld_fields_string(&in, "kernel"), *class = cld_fields_string(&in, "class");
     const char *sources = cld_fields_string(&in, "sources");
     if (err->status)
         return err->status;
     enum cld_tuned id = cld_tuned_named(family);
     if (id == CLD_N_TUNED) {
-        snprintf(why, sizeof why, "there is no family '%.80s'", family);
+        snprintf(why, sizeof why, "there is no kernel '%.80s'", family);
         return refuse(r, "", why, err);
     }
     const struct cld_tunable_kernel *f = cld_tunable_kernel(id);
@@ -194,6 +202,7 @@ enum cld_status cld_tuning_parse(const char *text, size_t n_bytes, const char *n
     json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &e);
     *is_of_device = false;
     *err = (struct cld_error)CLD_ERROR_INIT;
+    rename_keys(root);
     enum cld_status s =
         json_is_object(root)
             ? take_table(&r, root, is_of_device, err)
@@ -337,10 +346,10 @@ static json_t *row_of(const struct cld_tuned_result *r, const char *sources)
     struct tm tm;
     gmtime_r(&now, &tm);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    return json_pack("{s:s, s:s, s:s, s:o, s:f, s:f, s:f, s:s, s:s}", "family", f->name, "class",
+    return json_pack("{s:s, s:s, s:s, s:o, s:f, s:f, s:f, s:s, s:s}", "kernel", f->name, "class",
                      f->classes[r->class], "sources", sources, "parameters", parameters_of(r), "ms",
-                     r->ms, "default_ms", r->default_ms, "noise", r->noise, "of", r->of, "measured",
-                     when);
+                     r->ms, "default_ms", r->default_ms, "noise", r->noise, "shapes", r->of,
+                     "measured", when);
 }
 
 /* A row of the old table that stays: still good, and not measured again. */
@@ -348,7 +357,7 @@ static bool stays(const json_t *row, const struct cld_tuned_result *records, siz
 {
     struct cld_error ignored = CLD_ERROR_INIT;
     char hash[CLD_SHA256_HEX_BYTES];
-    const char *family = json_string_value(json_object_get(row, "family"));
+    const char *family = json_string_value(json_object_get(row, "kernel"));
     const char *class = json_string_value(json_object_get(row, "class"));
     const char *sources = json_string_value(json_object_get(row, "sources"));
     enum cld_tuned id = family && class && sources ? cld_tuned_named(family) : CLD_N_TUNED;
@@ -390,6 +399,7 @@ static void keep_rows(const char *path, const struct cld_device_info *d,
         !is_of_device)
         goto done;
     old = json_loadb(text, n_bytes, 0, NULL);
+    rename_keys(old);
     if (!is_current(old, d))
         goto done;
     json_array_foreach (json_object_get(old, "rows"), i, row)

@@ -216,7 +216,7 @@ static void write_tiles(const struct cld_report *r)
                    ? "not evaluated yet"
                    : "data.heldout is not set");
     if (cld_run_reader_series(run, "decoded_tokens_per_cycle"))
-        score_tile(r, "Tokens a cycle, decoding", "decoded_tokens_per_cycle",
+        score_tile(r, "Tokens per cycle, decoding", "decoded_tokens_per_cycle",
                    "no text was decoded");
     snprintf(more, sizeof more, "held-out %s", cld_report_number(cld_series_last(heldout), other));
     tile(r, "Loss", cld_report_number(cld_series_last(cld_run_reader_series(run, "loss")), value),
@@ -249,7 +249,7 @@ static void write_comparison(const struct cld_report *r)
                    {"held-out loss", "heldout_loss", false},
                    {"accepted, held-out", "heldout_accepted_length", false},
                    {"best", "heldout_accepted_length", true},
-                   {"tokens a cycle", "decoded_tokens_per_cycle", false}};
+                   {"tokens per cycle", "decoded_tokens_per_cycle", false}};
     char v[32], w[32];
     FILE *to = r->to;
     fputs("<div class=\"wide\"><table class=\"numbers\">\n<tr><th>run<th>state<th>step", to);

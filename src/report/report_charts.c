@@ -377,8 +377,8 @@ static enum cld_status draw_profile(const struct cld_report *r, struct cld_error
                     ? "share of drafted tokens that are the target's: the last held-out "
                       "evaluation, or the last 50 training steps where there is none"
                     : "share of drafted tokens that are the target's: the last evaluation, the "
-                      "last 50 steps; decoding: share that is taken of those that are offered, "
-                      "all before them having been taken");
+                      "last 50 steps; decoding: share of the offered tokens that is accepted, "
+                      "if all before them were accepted");
     c.x.label = "position in the block";
     for (size_t i = 0; i < r->n; i++) {
         const struct cld_run_reader *run = &r->runs[i];
@@ -390,7 +390,7 @@ static enum cld_status draw_profile(const struct cld_report *r, struct cld_error
         } else {
             add_profile(&c, run, "accuracy_", false, "training");
             add_profile(&c, run, "heldout_accuracy_", true, "held-out");
-            add_profile(&c, run, "decoded_taken_", true, "decoding");
+            add_profile(&c, run, "decoded_accepted_", true, "decoding");
         }
     }
     c.y.min = 0;
@@ -489,14 +489,14 @@ static const struct kind accepted = {
     "Accepted length",
     "drafted tokens in a row that are the target's, on average, without its own next one; "
     "decoding: "
-    "tokens a cycle less one",
+    "tokens per cycle less one",
     NULL, .from_zero = true,
     .parts = {{"accepted_length", "training", 1, 0, "Accepted length, training",
                "drafted tokens in a row that are the target's, without its own next one"},
               {"heldout_accepted_length", "held-out", 1, 0, "Accepted length, held-out",
                "drafted tokens in a row that are the target's, without its own next one"},
               {"decoded_tokens_per_cycle", "decoding", 1, -1, "Accepted length, decoding",
-               "tokens a cycle of drafting and verifying, less the target's own one"}}};
+               "tokens per cycle of drafting and verifying, less the target's own one"}}};
 static const struct kind rate = {
     "Learning rate", "of the step", NULL, .from_zero = true,
     .parts = {{"learning_rate", "learning rate", 1, 0, "Learning rate", "of the step"}}};

@@ -104,7 +104,7 @@ static void write_worker(const struct cld_report *r, const json_t *device, const
         snprintf(value, sizeof value,
                  "%s: %.0f built, %.0f from the cache, %.0f of modules, %.1f s",
                  text_of(device, "program"), number_of(device, "programs_built"),
-                 number_of(device, "programs_cached"), number_of(device, "programs_of_modules"),
+                 number_of(device, "programs_cached"), number_of(device, "programs_from_modules"),
                  build_ms * 1e-3);
         row(r, "programs", value);
     }

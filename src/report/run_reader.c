@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/grow.h"
 #include "formats/json_fields.h"
+#include "formats/json_read.h"
 #include "workers/status_file.h"
 
 /* --- what others ask -------------------------------------------------------------------------- */
@@ -119,6 +120,24 @@ static const char *end_of_value(const char *value)
     return value + strlen(value);
 }
 
+static void replace(char **text, const char *by)
+{
+    char *copy = strdup(by);
+    free(*text);
+    *text = copy;
+}
+
+/* Runs of several versions are compared by the names of today. */
+static void rename_key(struct cld_run_reader_key *k)
+{
+    char now[CLD_NAME_BYTES], name[2 * CLD_NAME_BYTES];
+    if (cld_old_name(CLD_NAME_KEY, k->section, k->name, now))
+        replace(&k->name, now);
+    snprintf(name, sizeof name, "%s.%s", k->section, k->name ? k->name : "");
+    if (cld_old_name(CLD_NAME_VALUE, name, k->value, now))
+        replace(&k->value, now);
+}
+
 /* A line "key = value  # origin" of a section. */
 static enum cld_status take_key(struct cld_run_reader *r, const char *section, const char *line,
                                 struct cld_error *err)
@@ -133,6 +152,8 @@ static enum cld_status take_key(struct cld_run_reader *r, const char *section, c
     *k = (struct cld_run_reader_key){strdup(section), trimmed(line, equals),
                                      trimmed(equals + 1, end),
                                      trimmed(origin, origin + strlen(origin))};
+    if (k->section && k->name && k->value)
+        rename_key(k);
     return k->section && k->name && k->value && k->origin ? CLD_OK
                                                           : cld_fail_memory(err, "a report");
 }
@@ -290,6 +311,8 @@ static enum cld_status read_all(struct cld_run_reader *r, char *const *path, str
                        &r->devices, err)) ||
         (s = cld_run_reader_read_log(r, path[4], err)) || (s = read_checkpoints(r, path[5], err)))
         return s;
+    for (size_t i = 0; i < json_array_size(r->devices); i++)
+        cld_json_rename_keys(json_array_get(r->devices, i), CLD_NAME_DEVICE);
     return note_end(r, err);
 }
 

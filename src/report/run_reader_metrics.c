@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/grow.h"
+#include "formats/json_read.h"
 #include "report/run_reader.h"
 
 /* Keys come in the same order in every line of a kind, so the one behind the last is looked at
@@ -67,6 +68,7 @@ static enum cld_status take_line(struct cld_run_reader *r, json_t *line, double 
             size_t n = rewind_series(&r->series[i], step);
             r->n_again += strcmp(r->series[i].key, "loss") ? 0 : n;
         }
+    cld_json_rename_keys(line, CLD_NAME_METRIC);
     json_object_foreach (line, key, v)
         if (strcmp(key, "step") && (json_is_number(v) || json_is_null(v)) &&
             ((s = find_series(r, key, at, err)) ||

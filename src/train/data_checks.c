@@ -277,7 +277,7 @@ static void tell_switches(const struct cld_config *cfg)
                {"supervision", cfg->checks.supervision},
                {"mask_token", cfg->checks.mask_token},
                {"vocabulary", cfg->checks.vocabulary},
-               {"history", cfg->checks.history != CLD_HISTORY_TELL},
+               {"history", cfg->checks.history != CLD_HISTORY_COUNT},
                {"rows", cfg->checks.rows > 0}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!all[i].on)

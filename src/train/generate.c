@@ -330,7 +330,7 @@ enum cld_status cld_generate(const struct cld_config *cfg, const char *prompts, 
     enum cld_chat_template template;
     struct cld_error closing = CLD_ERROR_INIT;
     memset(counts, 0, sizeof *counts);
-    g.n_texts = cfg->generate.texts;
+    g.n_texts = cfg->generate.batch_size;
     g.n_capacity = cld_add(cfg->data.max_length, cfg->generate.new_tokens);
     g.n_tokens = cld_add(cfg->data.max_length, g.n_texts);
     if ((s = path ? CLD_OK : cld_fail_memory(err, "a path")) || (s = cld_signals_install(err)) ||

@@ -119,7 +119,7 @@ static json_t *describe(const struct cld_worker_facts *f)
         (json_int_t)f->planned_bytes, "pinned_bytes", (json_int_t)f->pinned_bytes, "held_bytes",
         (json_int_t)f->held_bytes, "budget_bytes", (json_int_t)f->budget_bytes, "programs_built",
         (json_int_t)f->counts.n_builds, "programs_cached", (json_int_t)f->counts.n_cached,
-        "programs_of_modules", (json_int_t)f->counts.n_modules, "build_ms", f->counts.build_ms);
+        "programs_from_modules", (json_int_t)f->counts.n_modules, "build_ms", f->counts.build_ms);
 }
 
 enum cld_status cld_run_dir_write_devices(const char *dir, const struct cld_pipeline *p, size_t n,

@@ -589,14 +589,14 @@ static enum cld_status decode(struct trainer *t, struct cld_error *err)
     cld_metrics_whole(m, "decoded_texts", (int64_t)r.drafted.n_texts);
     for (size_t o = 1; o <= cld_rules_drafted(&t->setup.rules); o++) {
         char key[48];
-        snprintf(key, sizeof key, "decoded_taken_%zu", o);
+        snprintf(key, sizeof key, "decoded_accepted_%zu", o);
         cld_metrics_number(m, key,
                            r.drafted.offered[o]
                                ? (double)r.drafted.accepted[o] / (double)r.drafted.offered[o]
                                : NAN);
     }
     cld_metrics_number(m, "decoding_ms", cld_clock_ms() - begun);
-    cld_info("step %lld: decoding %zu texts: %.4f tokens a cycle (%zu cycles, %.1f s)",
+    cld_info("step %lld: decoding %zu texts: %.4f tokens per cycle (%zu cycles, %.1f s)",
              (long long)t->state.step, r.drafted.n_texts, a_cycle, r.drafted.n_cycles,
              (cld_clock_ms() - begun) * 1e-3);
     return cld_metrics_end(m, err);
