@@ -14,8 +14,8 @@
 #include "ops/op_attention.h"
 #include "ops/op_gemm.h"
 
-/* Rows of activations are planned in multiples of this: a matrix never has one row, since tensors of
- * one row are vectors. */
+/* Rows of activations are planned in multiples of this: a matrix never has one row, since tensors
+ * of one row are vectors. */
 enum { CLD_ROW_GRAIN = 16 };
 
 /* Rows of a tensor that take part. */

@@ -238,7 +238,7 @@ static enum cld_status plan(struct trainer *t, struct cld_error *err)
         return s;
     t->set.decodes &= writes(t); /* one machine's result is enough */
     cld_worker_set_assign_shards(&t->set, t->machines.first, t->machines.n_drafters,
-                         cld_machines_n_remote(&t->machines));
+                                 cld_machines_n_remote(&t->machines));
     if ((s = cld_worker_set_probe(&t->set, t->cfg, err)) ||
         (s = cld_worker_set_plan(&t->set, t->cfg, &t->setup, NULL, err)))
         return s;
