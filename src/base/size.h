@@ -53,9 +53,9 @@ static inline size_t cld_round_up(size_t a, size_t b)
 }
 
 /* Bytes as GiB, for messages. */
-static inline double cld_gib(size_t n_bytes)
+static inline double cld_gib(double n_bytes)
 {
-    return (double)n_bytes / (1024.0 * 1024.0 * 1024.0);
+    return n_bytes / (1024.0 * 1024.0 * 1024.0);
 }
 
 #endif

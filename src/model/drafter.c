@@ -11,9 +11,6 @@
 
 enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, struct cld_error *err)
 {
-    bool slides = false;
-    for (size_t i = 0; i < cld_min(c->n_layers, CLD_MAX_DRAFT_LAYERS); i++)
-        slides |= c->sliding[i];
     if (!c->n_layers || c->n_layers > CLD_MAX_DRAFT_LAYERS)
         return cld_fail(err, CLD_E_USAGE, "", "a drafter has 1 to %d layers, not %zu",
                         CLD_MAX_DRAFT_LAYERS, c->n_layers);
@@ -36,7 +33,7 @@ enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, str
     if (c->anchor_first && c->block_size > 63)
         return cld_fail(err, CLD_E_USAGE, "63 tokens and the known one are the most",
                         "an anchor-first drafter with block_size %zu", c->block_size);
-    if (slides && c->sliding_window < c->block_size)
+    if (cld_drafter_slides(c) && c->sliding_window < c->block_size)
         return cld_fail(err, CLD_E_USAGE, "set drafter.sliding_window to block_size or more",
                         "a sliding layer with window %zu and block size %zu", c->sliding_window,
                         c->block_size);

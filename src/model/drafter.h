@@ -39,6 +39,15 @@ struct cld_drafter_config {
     bool sliding_causal;                /* in-block causality of sliding layers */
 };
 
+/* Whether any layer slides. */
+static inline bool cld_drafter_slides(const struct cld_drafter_config *c)
+{
+    for (size_t i = 0; i < c->n_layers && i < CLD_MAX_DRAFT_LAYERS; i++)
+        if (c->sliding[i])
+            return true;
+    return false;
+}
+
 /* CLD_E_USAGE with the numbers if the geometry makes no sense. */
 enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, struct cld_error *err);
 

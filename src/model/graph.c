@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "ops/ops.h"
 
 void cld_graph_free(struct cld_graph *g)
@@ -23,15 +24,10 @@ static bool shares_a(const struct cld_op *a, const struct cld_op *b)
 
 static void append(struct cld_graph *g, struct cld_op op)
 {
-    if (g->n == g->cap) {
-        size_t cap = cld_max(64, cld_mul(2, g->cap));
-        struct cld_op *grown = realloc(g->ops, cld_mul(cap, sizeof *grown));
-        if (!grown) {
-            g->no_memory = true;
-            return;
-        }
-        g->ops = grown;
-        g->cap = cap;
+    struct cld_error ignored = CLD_ERROR_INIT;
+    if (cld_grow(&g->ops, &g->cap, g->n + 1, sizeof *g->ops, &ignored)) {
+        g->no_memory = true; /* reported by cld_graph_run */
+        return;
     }
     op.name = op.out[0].t->name;
     op.same_a = g->n && shares_a(&g->ops[g->n - 1], &op);

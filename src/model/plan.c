@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 struct entry {
     char *name;
     size_t n_bytes;
@@ -46,15 +48,10 @@ void cld_plan_free(struct cld_plan *p)
 
 static struct entry *add(struct cld_plan *p, const char *fmt, va_list ap)
 {
-    if (p->n == p->cap) {
-        size_t cap = cld_max(64, cld_mul(2, p->cap));
-        struct entry *grown = realloc(p->at, cld_mul(cap, sizeof *grown));
-        if (!grown) {
-            p->no_memory = true;
-            return NULL;
-        }
-        p->at = grown;
-        p->cap = cap;
+    struct cld_error ignored = CLD_ERROR_INIT;
+    if (cld_grow(&p->at, &p->cap, p->n + 1, sizeof *p->at, &ignored)) {
+        p->no_memory = true; /* reported by cld_plan_check */
+        return NULL;
     }
     struct entry *e = &p->at[p->n];
     memset(e, 0, sizeof *e);

@@ -8,6 +8,7 @@
 
 #include "formats/svg.h"
 #include "report/report_private.h"
+#include "workers/status_file.h"
 
 /* --- helpers ---------------------------------------------------------------------------------- */
 
@@ -75,8 +76,7 @@ void cld_report_swatch(const struct cld_report *r, size_t i)
 static const char *state_of(const struct cld_run_reader *run)
 {
     const char *state = cld_run_reader_status_text(run, "state");
-    bool has_ended =
-        !strcmp(state, "finished") || !strcmp(state, "interrupted") || !strcmp(state, "failed");
+    bool has_ended = cld_run_has_ended(state);
     return !*state ? "unknown" : run->alive || has_ended ? state : "died";
 }
 

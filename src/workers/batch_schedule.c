@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 struct cld_batch_schedule {
     pthread_mutex_t lock; /* guards the feed and the list of jobs */
     struct cld_feed *feed;
@@ -64,22 +66,11 @@ static enum cld_status cut(struct cld_job *j, struct cld_cutter c, size_t drafte
                            struct cld_error *err)
 {
     for (;;) {
-        if (cld_add(j->n_docs, c.n_docs) > j->cap_docs) {
-            size_t cap = cld_add(cld_mul(2, j->cap_docs), c.n_docs);
-            struct cld_document *grown = realloc(j->docs, cld_mul(cap, sizeof *grown));
-            if (!grown)
-                return no_memory(err);
-            j->docs = grown;
-            j->cap_docs = cap;
-        }
-        if (j->n_items == j->cap_items) {
-            size_t cap = cld_max(16, cld_mul(2, j->cap_items));
-            struct cld_item *grown = realloc(j->items, cld_mul(cap, sizeof *grown));
-            if (!grown)
-                return no_memory(err);
-            j->items = grown;
-            j->cap_items = cap;
-        }
+        enum cld_status s = CLD_OK;
+        if ((s = cld_grow(&j->docs, &j->cap_docs, cld_add(j->n_docs, c.n_docs), sizeof *j->docs,
+                          err)) ||
+            (s = cld_grow(&j->items, &j->cap_items, j->n_items + 1, sizeof *j->items, err)))
+            return s;
         size_t n = cld_cut(&c, j->docs + j->n_docs);
         if (!n)
             return CLD_OK;

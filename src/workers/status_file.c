@@ -52,6 +52,14 @@ static const char *run_state_name(enum cld_run_state s)
     return names[s];
 }
 
+bool cld_run_has_ended(const char *state)
+{
+    for (enum cld_run_state s = CLD_RUN_FINISHED; s <= CLD_RUN_FAILED; s++)
+        if (!strcmp(state, run_state_name(s)))
+            return true;
+    return false;
+}
+
 static const char *worker_state_name(enum cld_worker_state s)
 {
     static const char *const names[] = {"starting",

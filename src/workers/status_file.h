@@ -58,6 +58,10 @@ void cld_status_file_worker(struct cld_status_file *b, size_t worker, enum cld_w
 void cld_status_file_memory(struct cld_status_file *b, size_t worker, size_t held_bytes,
                             size_t budget_bytes);
 
+/* Whether a run whose status.json has this state has ended. Any other state belongs to a living
+ * run: if none is alive, it died. */
+bool cld_run_has_ended(const char *state);
+
 /* Is the run in this directory alive? Also false where there is no lock file. */
 bool cld_status_file_alive(const char *dir);
 
