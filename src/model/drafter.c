@@ -64,8 +64,7 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
     size_t n_draft = cld_mul(d->limits.n_blocks, config->block_size);
     size_t n_seen = cld_add(cld_max(d->limits.n_ctx, d->limits.n_cached), n_draft);
     if (!(d->layers = calloc(config->n_layers, sizeof *d->layers)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a drafter of %zu layers",
-                        config->n_layers);
+        return cld_fail_memory(err, "a drafter of %zu layers", config->n_layers);
     if ((s = cld_attention_plan(q, options->attention, n_draft, n_seen, config->n_heads,
                                 config->n_kv_heads, config->head_dim, options->storage,
                                 options->storage, options->train, &d->attention, err)) ||

@@ -475,8 +475,7 @@ enum cld_status cld_drafter_plan_memory(struct cld_drafter *d, struct cld_plan *
         {&d->rstd_out, "final rstd", CLD_F32, 1, n, USES(FINAL_NORM, FINAL_NORM, FINAL_NORM_BACK),
          OWN, activations(d), CLD_ROW_ONCE}};
     if (!(d->memory.rows = calloc(most, sizeof *d->memory.rows)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a drafter of %zu layers",
-                        c->n_layers);
+        return cld_fail_memory(err, "a drafter of %zu layers", c->n_layers);
     list_inputs(d);
     for (size_t i = 0; i < c->n_layers; i++)
         list_layer(d, i);

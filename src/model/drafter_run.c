@@ -18,12 +18,11 @@ enum cld_status cld_drafter_prepare(struct cld_drafter *d, struct cld_error *err
     d->host_ce = calloc(n_draft, sizeof *d->host_ce);
     d->host_hit = calloc(n_draft, sizeof *d->host_hit);
     if (!d->spans || !d->host_ce || !d->host_hit)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu draft rows", n_draft);
+        return cld_fail_memory(err, "%zu draft rows", n_draft);
     struct cld_rope rope = {.type = CLD_ROPE_DEFAULT, .theta = d->config.rope_theta};
     float *table = malloc(cld_tensor_bytes(&d->rope));
     if (!table)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a rotary table of %zu positions",
-                        d->rope.n_rows);
+        return cld_fail_memory(err, "a rotary table of %zu positions", d->rope.n_rows);
     cld_rope_table(&rope, d->config.head_dim, d->rope.n_rows, table);
     s = cld_buf_write(d->rope.buf, 0, table, cld_tensor_bytes(&d->rope), err);
     free(table);
@@ -56,7 +55,7 @@ static enum cld_status upload_batch(struct cld_drafter *d, const struct cld_batc
                         "a micro-batch of %zu tokens and %zu blocks passes the plan's %zu and %zu",
                         b->n_ctx, b->n_blocks, d->limits.n_ctx, d->limits.n_blocks);
     if (d->n_cached && d->n_cached + b->n_ctx > d->limits.n_cached)
-        return cld_fail(err, CLD_E_INTERNAL, "", "%zu tokens pass the %zu that can be kept",
+        return cld_fail(err, CLD_E_INTERNAL, "", "%zu tokens pass the KV cache of %zu",
                         d->n_cached + b->n_ctx, d->limits.n_cached);
     for (size_t i = 0; i < b->n_ctx + b->n_draft; i++)
         if ((size_t)b->positions[i] >= d->rope.n_rows)
@@ -131,7 +130,7 @@ enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batc
                          : cld_graph_run(&d->forward, 0, d->forward.n, &run, err);
 }
 
-/* Once, since the head is frozen; each time, where layers use the place as well. */
+/* Once, since the head is frozen; at each loss if layers use the same workspace. */
 static enum cld_status transpose_head(struct cld_drafter *d, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -152,7 +151,7 @@ enum cld_status cld_drafter_logits(struct cld_drafter *d, size_t first, size_t n
     return s ? s : cld_head_logits(d->q, &head, &z, &logits, d->scratch, err);
 }
 
-/* The gradient of an objective beside the plain one, with what `plain` says of the rest. */
+/* The gradient of an objective other than cross-entropy; `plain` has the remaining arguments. */
 static enum cld_status other_loss(struct cld_drafter *d, const struct cld_batch *b,
                                   const struct cld_head_loss *plain, double inv_sum_weight,
                                   struct cld_error *err)

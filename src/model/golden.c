@@ -43,8 +43,7 @@ static enum cld_status make_space(const struct cld_drafter_config *c, struct cld
     g->output = malloc(cld_mul(cld_mul(g->n_draft, g->hidden), sizeof *g->output));
     g->logits = malloc(cld_mul(cld_mul(g->n_draft, g->vocab), sizeof *g->logits));
     if (!g->draft_ids || !g->positions || !g->features || !g->output || !g->logits)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the logits of %zu tokens",
-                        g->n_draft);
+        return cld_fail_memory(err, "the logits of %zu tokens", g->n_draft);
     for (size_t i = 0; i < g->n_ctx * g->width; i++) {
         float v = (float)cld_random_normal(cld_random_u64(0, CLD_RANDOM_TEST, 1, i, 0));
         g->features[i] = cld_bf16_to_f32(cld_f32_to_bf16(v));
@@ -61,7 +60,7 @@ struct runner {
     struct cld_batch batch;
 };
 
-static struct cld_gemm product_of(const struct runner *r, const struct cld_tensor *z)
+static struct cld_gemm head_gemm(const struct runner *r, const struct cld_tensor *z)
 {
     return (struct cld_gemm){
         .kind = CLD_GEMM_NT, .backend = r->d.gemm, .a = z, .b = &r->head, .c = &r->logits};
@@ -82,7 +81,7 @@ static enum cld_status create(struct runner *r, const struct cld_drafter_config 
     if ((s = cld_queue_open_probed(device, &queue, &r->q, err)))
         return s;
     if (!(r->plan = cld_plan_new()))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
+        return cld_fail_memory(err, "a plan");
     cld_plan_tensor(r->plan, &r->embed, storage, c->vocab, c->hidden, CLD_FOR_FROZEN, "embedding");
     cld_plan_tensor(r->plan, &r->head, storage, c->vocab, c->hidden, CLD_FOR_FROZEN, "head");
     if ((s = cld_drafter_describe(&r->d, c, &limits, &how, r->q, &r->embed, &r->head, r->plan,
@@ -90,8 +89,8 @@ static enum cld_status create(struct runner *r, const struct cld_drafter_config 
         return s;
     cld_plan_tensor(r->plan, &r->logits, CLD_F32, c->block_size, c->vocab, CLD_FOR_LOSS, "logits");
     struct cld_tensor z = cld_tensor_rows(&r->d.z, 0, c->block_size);
-    struct cld_gemm product = product_of(r, &z);
-    cld_plan_buffer(r->plan, &r->scratch, cld_gemm_scratch_bytes(r->q, &product), CLD_FOR_TEMPORARY,
+    struct cld_gemm gemm = head_gemm(r, &z);
+    cld_plan_buffer(r->plan, &r->scratch, cld_gemm_scratch_bytes(r->q, &gemm), CLD_FOR_TEMPORARY,
                     "scratch of the head");
     if ((s = cld_plan_check(r->plan, "golden", device->global_bytes, device->max_alloc_bytes,
                             err)) ||
@@ -125,7 +124,7 @@ static enum cld_status lay_out(struct runner *r, struct cld_golden *g, struct cl
     struct cld_document doc = {
         .ids = ids, .mask = mask, .n = n, .anchors = &anchor, .n_anchors = 1};
     if (!ids || !mask) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a document");
+        s = cld_fail_memory(err, "a document");
         goto done;
     }
     memset(mask, 1, n);
@@ -158,8 +157,8 @@ enum cld_status cld_golden_run(const char *drafter_dir, const struct cld_drafter
         (s = cld_drafter_forward(&r.d, &r.batch, err)))
         goto done;
     struct cld_tensor z = cld_tensor_rows(&r.d.z, 0, g->n_draft);
-    struct cld_gemm product = product_of(&r, &z);
-    if ((s = cld_gemm(r.q, &product, r.scratch, err)) ||
+    struct cld_gemm gemm = head_gemm(&r, &z);
+    if ((s = cld_gemm(r.q, &gemm, r.scratch, err)) ||
         (s = cld_tensor_read(&z, 0, g->n_draft, g->output, err)) ||
         (s = cld_tensor_read(&r.logits, 0, g->n_draft, g->logits, err)))
         goto done;

@@ -14,12 +14,12 @@ void cld_graph_free(struct cld_graph *g)
     memset(g, 0, sizeof *g);
 }
 
-/* Two products in a row whose back-end sees the same A. */
+/* Two GEMMs in a row with the same A. */
 static bool shares_a(const struct cld_op *a, const struct cld_op *b)
 {
     return a->kind == CLD_OP_GEMM && b->kind == CLD_OP_GEMM && a->gemm != CLD_GEMM_TN &&
            b->gemm != CLD_GEMM_TN && a->in[0].t == b->in[0].t && a->in[0].rows == b->in[0].rows &&
-           a->in[0].cached == b->in[0].cached && a->in[1].t->type == b->in[1].t->type;
+           a->in[0].after_cache == b->in[0].after_cache && a->in[1].t->type == b->in[1].t->type;
 }
 
 static void append(struct cld_graph *g, struct cld_op op)
@@ -189,7 +189,7 @@ static struct cld_tensor resolve(struct cld_ref ref, const struct cld_extents *x
         n = x->n_cached + x->n_ctx + x->n_draft;
         break;
     }
-    if (ref.cached)
+    if (ref.after_cache)
         first += x->n_cached;
     return t.n_rows == 1 || ref.transposed ? cld_tensor_cols(&t, first, n)
                                            : cld_tensor_rows(&t, first, n);
@@ -324,7 +324,7 @@ enum cld_status cld_graph_run(const struct cld_graph *g, size_t first, size_t n,
                               const struct cld_graph_run *run, struct cld_error *err)
 {
     if (g->no_memory)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the list of operations");
+        return cld_fail_memory(err, "the list of operations");
     for (size_t i = first; i < first + n; i++) {
         enum cld_status s = run_op(&g->ops[i], i > first && g->ops[i].same_a, run, err);
         if (s) {

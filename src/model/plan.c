@@ -14,7 +14,7 @@ struct entry {
     struct cld_buf **slot;          /* a raw buffer */
     void **host;                    /* with slot: pinned host memory */
     bool elsewhere;                 /* not in the device's memory */
-    const struct cld_tensor *whole; /* a part: takes the buffer of this one */
+    const struct cld_tensor *whole; /* a part: uses the buffer of this one */
 };
 
 struct cld_plan {
@@ -26,8 +26,8 @@ struct cld_plan {
 const char *cld_purpose_name(enum cld_purpose p)
 {
     static const char *const names[CLD_N_PURPOSES] = {
-        "weights", "frozen",    "optimizer", "gradients", "activations", "temporary",
-        "kept",    "attention", "loss",      "input",     "ring",        "staging"};
+        "weights",  "frozen",    "optimizer", "gradients", "activations", "temporary",
+        "kv-cache", "attention", "loss",      "input",     "ring",        "staging"};
     return names[p];
 }
 
@@ -209,14 +209,14 @@ enum cld_status cld_plan_check(const struct cld_plan *p, const char *who, size_t
     const char *name = "";
     size_t sum = cld_plan_bytes(p), largest = cld_plan_largest(p, &name);
     if (p->no_memory)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory to plan its buffers", who);
+        return cld_fail_memory(err, "the plan of %s", who);
     if (!cld_size_ok(sum))
         return cld_fail(err, CLD_E_MEMORY, "look at lengths, rows and anchors",
                         "%s: the planned sizes overflow", who);
     if (largest > max_buffer_bytes)
         return cld_fail(
             err, CLD_E_MEMORY,
-            "use smaller micro-batches, or memory.max_buffer_gib if the device takes more",
+            "use smaller micro-batches, or memory.max_buffer_gib if the device allows more",
             "%s: buffer '%s' needs %.3f GiB, the device allows %.3f GiB in one buffer", who, name,
             cld_gib(largest), cld_gib(max_buffer_bytes));
     if (sum > budget_bytes)

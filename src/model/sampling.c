@@ -55,7 +55,7 @@ static enum cld_status keep_nucleus(struct cld_nucleus *c, size_t n, double top_
     size_t n_likely = 0;
     double sum = 0;
     if (!likely)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu probabilities", n);
+        return cld_fail_memory(err, "%zu probabilities", n);
     for (size_t i = 0; i < n; i++)
         if (c->p[i] >= (1 - top_p) / (double)n)
             likely[n_likely++] = (struct candidate){c->p[i], (int32_t)i};

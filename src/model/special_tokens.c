@@ -22,7 +22,7 @@ static enum cld_status load(const char *dir, const char *file, char **path, json
 {
     *root = NULL;
     if (!(*path = cld_format("%s/%s", dir, file)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+        return cld_fail_memory(err, "a path");
     return cld_file_exists(*path) ? cld_json_load(*path, root, err) : CLD_OK;
 }
 

@@ -7,7 +7,7 @@
 #include "model/target_private.h"
 #include "ops/ops.h"
 
-/* Kernels take heads of a multiple of 8. Where the model's have another (even) width, each half of
+/* Kernels accept heads of a multiple of 8. If the model's have another (even) width, each half of
  * a head, as the rotation pairs them, is followed by zeros up to half of padded_head_dim: in the
  * weights and biases that make q, k and v, in the columns of o_proj, and hence in all that lies
  * between. What depends on the width itself is corrected: the mean of squares of q's and k's norm
@@ -92,8 +92,7 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     t->tap_parts = calloc(cld_max(1, options->n_taps), sizeof *t->tap_parts);
     t->n_cached = calloc(cld_target_n_texts(t), sizeof *t->n_cached);
     if (!t->keys || !t->n_cached || !t->layers || !t->packed || !t->tap_parts)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a target of %zu layers",
-                        t->n_layers);
+        return cld_fail_memory(err, "a target of %zu layers", t->n_layers);
     t->transposed = gemms_transpose(t);
     t->fused = gemms_fuse_swiglu(t);
     cld_target_plan_weights(t, plan);

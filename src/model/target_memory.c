@@ -2,7 +2,7 @@
 #include "model/target_private.h"
 
 /* What projects to n_rows values: a matrix of n_cols columns or, n_cols being 1, a bias. Alone,
- * or from value `first` on of those that a joint one makes. */
+ * or from value `first` on of those that a packed one makes. */
 struct weight {
     struct cld_tensor *t, *packed;
     size_t n_rows, n_cols, first;

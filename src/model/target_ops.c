@@ -75,9 +75,9 @@ static void add_layer(struct cld_target *t, size_t i)
     const struct cld_target_layer *l = &t->layers[i];
     const struct cld_target_packed *j = &t->packed[i];
     const struct cld_target_keys *keys = &t->keys[i];
-    /* One text's keys follow each other; those of several are put to their places. */
+    /* One text's keys follow each other; those of several are scattered to their places. */
     bool several = cld_target_n_texts(t) > 1;
-    struct cld_ref k_to = several ? CLD_CTX(&t->k_new) : cld_at_cache(CLD_CTX(&keys->k));
+    struct cld_ref k_to = several ? CLD_CTX(&t->k_new) : cld_after_cache(CLD_CTX(&keys->k));
     enum cld_gemm_kind kind;
     float head_eps = (float)(c->rms_norm_eps * head_share(t));
     struct cld_ref y = add_norm(t, &t->x, &l->ln1, &kind);
@@ -93,7 +93,7 @@ static void add_layer(struct cld_target *t, size_t i)
         cld_add_scatter(g, CLD_CTX(&t->k_new), CLD_CTX(&t->places), CLD_ALL(&keys->k));
         cld_add_scatter(g, CLD_CTX(&t->v_raw), CLD_CTX(&t->places), CLD_ALL(&keys->v));
     } else if (t->options.n_cached) {
-        cld_add_copy(g, CLD_CTX(&t->v_raw), cld_at_cache(CLD_CTX(&keys->v)));
+        cld_add_copy(g, CLD_CTX(&t->v_raw), cld_after_cache(CLD_CTX(&keys->v)));
     }
     bool transposes = cld_target_transposes_attention(t);
     struct cld_ref o = transposes ? cld_transposed(CLD_CTX(&t->o)) : CLD_CTX(&t->o);

@@ -12,27 +12,27 @@ enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *e
         return CLD_OK;
     float *table = malloc(n_bytes);
     if (!table)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a rotary table");
+        return cld_fail_memory(err, "a rotary table");
     cld_rope_table(&t->config.rope, t->config.head_dim, t->rope.n_rows, table);
     /* Last half first: each moves away from the beginning. */
-    size_t half = t->config.head_dim / 2, workspace = t->padded_head_dim / 2;
-    for (size_t i = 2 * t->rope.n_rows; half < workspace && i-- > 0;) {
-        memmove(table + i * workspace, table + i * half, half * sizeof *table);
-        memset(table + i * workspace + half, 0, (workspace - half) * sizeof *table);
+    size_t half = t->config.head_dim / 2, padded = t->padded_head_dim / 2;
+    for (size_t i = 2 * t->rope.n_rows; half < padded && i-- > 0;) {
+        memmove(table + i * padded, table + i * half, half * sizeof *table);
+        memset(table + i * padded + half, 0, (padded - half) * sizeof *table);
     }
     enum cld_status s = cld_buf_write(t->rope.buf, 0, table, n_bytes, err);
     free(table);
     return s;
 }
 
-/* Not where the target is described: what does not fit is to be planned, too. */
+/* Not in cld_target_describe: plans that do not fit must not allocate this. */
 enum cld_status cld_target_prepare(struct cld_target *t, struct cld_error *err)
 {
     size_t n = t->options.given_taps ? 0 : t->options.n_tokens;
     if (n && (!(t->spans = calloc(n, sizeof *t->spans)) ||
               !(t->host_positions = calloc(n, sizeof *t->host_positions)) ||
               !(t->host_places = calloc(n, sizeof *t->host_places))))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the mask of %zu tokens", n);
+        return cld_fail_memory(err, "the mask of %zu tokens", n);
     return cld_target_upload_rope(t, err);
 }
 
@@ -72,27 +72,27 @@ enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,
 {
     if (n > t->options.n_tokens || cld_target_n_texts(t) > 1)
         return cld_fail(err, CLD_E_INTERNAL, "",
-                        "%zu tokens pass the target's plan of %zu, or it keeps %zu texts", n,
+                        "%zu tokens pass the target's plan of %zu, or it has %zu texts", n,
                         t->options.n_tokens, cld_target_n_texts(t));
     t->n_cached[0] = 0;
     cld_mask_causal(doc, n, t->spans);
     return run_pass(t, ids, positions, n, 0, n, err);
 }
 
-/* Where the rows of a run stand, and what they see. */
+/* Positions of the rows of a run, and the keys that they see. */
 static enum cld_status lay_run(struct cld_target *t, const struct cld_target_run *run, size_t first,
                                struct cld_error *err)
 {
-    size_t workspace = t->options.n_cached;
+    size_t capacity = t->options.n_cached;
     if (run->text >= cld_target_n_texts(t) || cld_add(first, run->n) > t->options.n_tokens ||
-        cld_add(t->n_cached[run->text], run->n) > workspace)
+        cld_add(t->n_cached[run->text], run->n) > capacity)
         return cld_fail(err, CLD_E_INTERNAL, "",
                         "%zu tokens of text %zu, row %zu, pass the target's plan: %zu at once, %zu "
-                        "kept of each of %zu texts",
-                        run->n, run->text, first, t->options.n_tokens, workspace,
+                        "in the KV cache of each of %zu texts",
+                        run->n, run->text, first, t->options.n_tokens, capacity,
                         cld_target_n_texts(t));
     for (size_t i = 0; i < run->n; i++) {
-        size_t at = t->n_cached[run->text] + i, begin = run->text * workspace;
+        size_t at = t->n_cached[run->text] + i, begin = run->text * capacity;
         t->host_positions[first + i] = (int32_t)at;
         t->host_places[first + i] = (int32_t)(begin + at);
         t->spans[first + i] = (struct cld_span){(int32_t)begin, (int32_t)(begin + at + 1), 0, 0};
@@ -129,7 +129,7 @@ enum cld_status cld_target_logits(struct cld_target *t, const int32_t *rows, siz
 {
     enum cld_status s = CLD_OK;
     if (n > t->options.n_logits)
-        return cld_fail(err, CLD_E_INTERNAL, "", "logits of %zu rows: there is room for %zu", n,
+        return cld_fail(err, CLD_E_INTERNAL, "", "logits of %zu rows pass the plan's %zu", n,
                         t->options.n_logits);
     /* x_mid is free between passes. */
     struct cld_tensor x = cld_tensor_rows(&t->x_mid, 0, n), y = cld_tensor_rows(&t->y, 0, n);

@@ -84,7 +84,7 @@ enum cld_status cld_target_load(struct cld_target *t, const char *dir, struct cl
     return s ? s : cld_target_prepare(t, err);
 }
 
-/* Zeros behind the halves of heads, seen as the ends of rows of a matrix of halves. */
+/* Zeros after the halves of heads: the ends of rows, if halves are the rows of a matrix. */
 static enum cld_status clear_gaps(struct cld_target *t, const struct cld_tensor *w,
                                   struct cld_error *err)
 {

@@ -15,7 +15,7 @@ struct cld_batch_schedule {
     const struct cld_machines *machines;
     struct cld_feature_store *store; /* NULL: none */
     size_t n_users, first;
-    size_t n_items; /* dealt so far to drafters here */
+    size_t n_items; /* scheduled so far for drafters here */
     struct cld_job *oldest, *newest;
 };
 
@@ -32,7 +32,7 @@ void cld_job_free(struct cld_job *j)
 
 static enum cld_status no_memory(struct cld_error *err)
 {
-    return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the micro-batches of a step");
+    return cld_fail_memory(err, "the micro-batches of a step");
 }
 
 /* The feed's documents hold until its next call; those of a job hold as long as the job. */
@@ -60,7 +60,7 @@ static enum cld_status copy_documents(struct cld_job *j, struct cld_document *do
     return CLD_OK;
 }
 
-/* Cuts documents into items for `drafter`, behind those that are there. An item's docs are an
+/* Cuts documents into items for `drafter`, after those that are there. An item's docs are an
  * offset into j->docs until finish(). */
 static enum cld_status cut(struct cld_job *j, struct cld_cutter c, size_t drafter,
                            struct cld_error *err)
@@ -257,7 +257,7 @@ static uint64_t mark_of(const struct cld_job *j)
     return digest;
 }
 
-/* Leaves the items of drafters here, and numbers them after those that were dealt before. */
+/* Keeps the items of drafters here and numbers them after those of earlier jobs. */
 static void keep_own(struct cld_batch_schedule *d, struct cld_job *j)
 {
     size_t n = 0;
@@ -287,7 +287,7 @@ static enum cld_status claim_rows(struct cld_feature_store *store, const struct 
     return s;
 }
 
-/* Lays out the job behind the newest; *out NULL: the run is over. The lock is held. */
+/* Lays out the job after the newest; *out NULL: the run is over. The lock is held. */
 static enum cld_status lay_out(struct cld_batch_schedule *d, struct cld_job **out,
                                struct cld_error *err)
 {
@@ -336,7 +336,7 @@ enum cld_status cld_batch_schedule_next(struct cld_batch_schedule *d, const stru
         s = lay_out(d, &next, err);
     *out = next;
     if (done && next) {
-        /* The newest stays: the next one is laid out behind it. Users pass jobs in order, so the
+        /* The newest stays: the next one is laid out after it. Users pass jobs in order, so the
          * oldest is always the first that all are past. */
         struct cld_job *old = d->oldest;
         while (old != done)

@@ -35,8 +35,7 @@ enum cld_status cld_collectives_open(struct cld_collectives *x, struct cld_sync 
             ok = (m->next[c] = calloc(n, sizeof *m->next[c])) && ok;
     }
     if (!ok)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the collectives of %zu drafters",
-                        n);
+        return cld_fail_memory(err, "the collectives of %zu drafters", n);
     if (machines->link && (n * n + n) * n_buckets + 4 * n > cld_link_n_tags(machines->link))
         return cld_fail(err, CLD_E_USAGE, "use fewer drafters",
                         "%zu drafters and %zu buckets need more message tags than there are", n,

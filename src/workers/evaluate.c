@@ -36,7 +36,7 @@ enum cld_status cld_evaluate(struct cld_worker *w, struct cld_feed *f,
     void *features = NULL;
     memset(score, 0, sizeof *score);
     if (store && !(features = malloc(cld_mul(limits->n_ctx, cld_worker_feature_bytes(w)))))
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a micro-batch of features");
+        s = cld_fail_memory(err, "a micro-batch of features");
     if (!s)
         s = cld_job_heldout(f, w->cfg, &w->setup->rules, limits, 1, &job, err);
     for (size_t i = 0; !s && i < job->n_items; i++) {

@@ -1,6 +1,6 @@
 #include "workers/fit_suggestions.h"
 
-/* More of them than this are not thought of. */
+/* More drafters than this are not suggested. */
 static const size_t most_drafters = 64;
 
 /* What a trial needs besides the configuration, and where its result goes. */
@@ -65,7 +65,7 @@ static enum cld_status more_drafters(struct trials *t, const struct cld_config *
         }
     }
     cld_worker_set_assign_shards(t->set, 0, n_now, 0);
-    /* A number for which there are too few parameters is no way out, and no error. */
+    /* A number for which there are too few parameters is not suggested, and no error. */
     return s == CLD_E_USAGE ? CLD_OK : s;
 }
 

@@ -17,7 +17,7 @@ enum cld_status cld_machines_join(struct cld_machines *m, struct cld_link *link,
     m->link = link;
     m->n_here = n_here;
     if (!counts) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of machines");
+        s = cld_fail_memory(err, "a list of machines");
         goto done;
     }
     if ((s = cld_link_gather(link, &n_here, sizeof n_here, counts, err)))
@@ -28,7 +28,7 @@ enum cld_status cld_machines_join(struct cld_machines *m, struct cld_link *link,
         m->most_here = cld_max(m->most_here, counts[i]);
     }
     if (!(m->rank_of = calloc(m->n_drafters, sizeof *m->rank_of))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of machines");
+        s = cld_fail_memory(err, "a list of machines");
         goto done;
     }
     for (size_t i = 0, at = 0; i < n; i++)
@@ -73,7 +73,7 @@ enum cld_status cld_machines_agree(const struct cld_machines *m, const struct cl
     char *text = NULL;
     memset(&mine, 0, sizeof mine);
     if (!all) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of machines");
+        s = cld_fail_memory(err, "a list of machines");
         goto done;
     }
     if ((s = cld_config_shared_text(cfg, &text, err)))
@@ -107,7 +107,7 @@ enum cld_status cld_machines_gather(const struct cld_machines *m, const void *he
     size_t n = cld_link_n(m->link), part = cld_mul(m->most_here, n_bytes), at = 0;
     char *mine = calloc(1, part), *from = calloc(n, part);
     if (!mine || !from) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for results of %zu machines", n);
+        s = cld_fail_memory(err, "results of %zu machines", n);
         goto done;
     }
     memcpy(mine, here, m->n_here * n_bytes);

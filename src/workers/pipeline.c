@@ -1,5 +1,5 @@
-/* pipeline.c - a pipeline as its main thread sees it: workers are started, get orders and are
- * joined. What they do is in pipeline_worker.c. */
+/* pipeline.c - the main thread's side of a pipeline: starts workers, gives orders, joins threads.
+ * What workers do is in pipeline_worker.c. */
 #include "workers/pipeline_private.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static struct cld_member *drafter_of(const struct cld_pipeline *p, size_t d)
     return &p->members[p->set->n_targets + d];
 }
 
-/* What to return when the run has stopped, after which the record does not change. */
+/* The error of a run that has stopped; it does not change any more. */
 static enum cld_status why_stopped(const struct cld_pipeline *p, struct cld_error *err)
 {
     if (p->failure.status)
@@ -56,7 +56,7 @@ enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld
     size_t n = set->n_targets + set->n_drafters;
     struct cld_pipeline *p = *out = calloc(1, sizeof *p);
     if (!p)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a pipeline");
+        return cld_fail_memory(err, "a pipeline");
     p->cfg = cfg;
     p->setup = setup;
     p->set = set;
@@ -71,7 +71,7 @@ enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld
     p->waits_before = calloc(n, sizeof *p->waits_before);
     p->results = calloc(machines->n_drafters, sizeof *p->results);
     if (!p->members || !p->waits_now || !p->waits_before || !p->results)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu workers", n);
+        return cld_fail_memory(err, "%zu workers", n);
     if ((s = cld_ring_open(&p->ring, p->sync, set->n_targets, cfg->devices.ring_slots,
                            set->n_drafters, err)) ||
         (s = cld_collectives_open(&p->collectives, p->sync, machines,
@@ -182,7 +182,7 @@ static void measure_waits(struct cld_pipeline *p, struct cld_pipeline_waits *wai
     waits->each_ms = p->waits_now;
 }
 
-/* What drafters of all machines did, in their order: the same everywhere. */
+/* Results of the drafters of all machines, in their order: the same everywhere. */
 static enum cld_status gather_results(struct cld_pipeline *p, struct cld_score *score,
                                       size_t *n_tokens, struct cld_error *err)
 {
@@ -200,7 +200,7 @@ static enum cld_status gather_results(struct cld_pipeline *p, struct cld_score *
     for (size_t j = 0; j < p->machines->n_drafters; j++) {
         if (p->results[j].digest != p->results[0].digest)
             return cld_fail(err, CLD_E_INPUT, "give all machines the same files",
-                            "machine %zu has other rows than machine 0 in this step",
+                            "the rows of machine %zu in this step differ from those of machine 0",
                             p->machines->rank_of[j]);
         cld_score_merge(score, &p->results[j].score);
         *n_tokens += p->results[j].n_tokens;
@@ -268,9 +268,7 @@ enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,
         o.image = image;
         if (!image->master || !image->m || !image->v || (d->options.ema && !image->ema))
             s = cld_fail(err, CLD_E_MEMORY, "",
-                         "no host memory to gather a checkpoint of %zu "
-                         "parameters",
-                         d->n_elems);
+                         "no host memory to gather a checkpoint of %zu parameters", d->n_elems);
     }
     if (s || (s = give_order(p, &o, err)))
         return s;

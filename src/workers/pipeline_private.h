@@ -30,7 +30,7 @@ struct cld_order {
     size_t keep;
 };
 
-/* A thread and what is its own; main reads results when the thread says that its order is done. */
+/* A thread and its data; the main thread reads results after the thread has finished its order. */
 struct cld_member {
     struct cld_pipeline *p;
     const struct cld_planned_worker *who;

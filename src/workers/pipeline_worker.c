@@ -84,7 +84,7 @@ static enum cld_status ask_fault(const struct cld_member *m, size_t number, stru
     return cld_pipeline_fault ? cld_pipeline_fault(m->who->name, number, err) : CLD_OK;
 }
 
-/* Waits until the features that were made last are in their slot, and hands it over. */
+/* Waits until the last features are in their slot, and passes the slot on. */
 static enum cld_status put_item(struct cld_member *m, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -98,8 +98,8 @@ static enum cld_status put_item(struct cld_member *m, struct cld_error *err)
     return CLD_OK;
 }
 
-/* Makes one micro-batch and its features, which begin their way into its slot of the ring. Those
- * made before arrive meanwhile, unless there is nothing to do until a drafter has used them. */
+/* Makes one micro-batch and its features, and begins to copy them to its slot of the ring. The copy
+ * of the features before ends meanwhile, or before a wait for a drafter. */
 static enum cld_status make_item(struct cld_member *m, const struct cld_item *it,
                                  struct cld_error *err)
 {
@@ -158,7 +158,7 @@ static const struct cld_item *own_item(const struct cld_member *m, size_t at)
     return NULL;
 }
 
-/* Features of this micro-batch begin to come from the ring. */
+/* Begins to copy the features of this micro-batch from the ring. */
 static enum cld_status fetch(struct cld_member *m, size_t number, struct cld_error *err)
 {
     struct cld_slot *slot = NULL;
@@ -169,7 +169,7 @@ static enum cld_status fetch(struct cld_member *m, size_t number, struct cld_err
     return CLD_OK;
 }
 
-/* The same while this drafter has something else to do, if they are there already. */
+/* Prefetch: the same while this drafter computes, if they are there already. */
 static enum cld_status fetch_ahead(struct cld_member *m, const struct cld_item *next,
                                    struct cld_error *err)
 {
@@ -243,13 +243,13 @@ static enum cld_status use_job(struct cld_member *m, enum cld_job_kind kind, str
         return s;
     m->ahead = false;
     if (!m->job || m->job->kind != kind)
-        return cld_fail(err, CLD_E_INTERNAL, "", "the deal has another job than the one ordered");
+        return cld_fail(err, CLD_E_INTERNAL, "", "the schedule has another job than the order");
     m->n_items = m->job->n_items;
     m->inv_sum_weight = m->job->inv_sum_weight;
     m->digest = m->job->digest;
     m->data_ms = cld_clock_ms() - begun;
     const struct cld_item *next, *it = own_item(m, 0);
-    /* Rows without anchors make no micro-batch; gradients of zero are exchanged all the same. */
+    /* Rows without anchors make no micro-batch; gradients of zero are reduced all the same. */
     if (!it && kind == CLD_JOB_STEP &&
         (s = cld_reduce_scatter_begin(&m->p->collectives, m->index, err)))
         return s;
@@ -257,7 +257,7 @@ static enum cld_status use_job(struct cld_member *m, enum cld_job_kind kind, str
         next = own_item(m, (size_t)(it - m->job->items) + 1);
         s = use_item(m, it, next, err);
     }
-    /* Features for what comes next may come while gradients are exchanged. */
+    /* Prefetch features for the next job during the reduce-scatter. */
     if (!s && cld_pipeline_has_ring(m->p) && !(s = next_job(m, err)))
         s = fetch_ahead(m, own_item(m, 0), err);
     return s;
@@ -442,7 +442,7 @@ void *cld_member_run(void *arg)
         (cld_worker_has_drafter(m->w.role) ? run_drafter(m, &err) : run_target(m, &err)))
         report_failure(m, &err);
     if (m->w.q) {
-        /* Copies that are under way read memory of others, who may free it after this. */
+        /* Copies under way read memory of other workers, which they may free after this. */
         struct cld_error ignored = CLD_ERROR_INIT;
         cld_queue_finish(m->w.q, &ignored);
         note_facts(m, &m->end);

@@ -18,8 +18,7 @@ enum cld_status cld_ring_open(struct cld_ring *r, struct cld_sync *sync, size_t 
     r->drafter_wait_ms = calloc(n_drafters, sizeof *r->drafter_wait_ms);
     if (r->slots && r->target_wait_ms && r->drafter_wait_ms)
         return CLD_OK;
-    return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu ring slots",
-                    n_targets * n_slots);
+    return cld_fail_memory(err, "%zu ring slots", n_targets * n_slots);
 }
 
 void cld_ring_close(struct cld_ring *r)

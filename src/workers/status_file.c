@@ -175,7 +175,7 @@ static enum cld_status take_lock(struct cld_status_file *b, struct cld_error *er
     if (b->lock_fd < 0)
         return cld_fail(err, CLD_E_IO, "choose a directory that you may write to",
                         "%s: cannot open: %s", b->lock_path, strerror(errno));
-    /* Somebody who asks whether a run is alive holds the lock for a moment. */
+    /* `cldraft status` holds the lock for a moment. */
     for (int tries = 0; tries < 20; tries++) {
         if (!flock(b->lock_fd, LOCK_EX | LOCK_NB))
             return CLD_OK;
@@ -186,7 +186,7 @@ static enum cld_status take_lock(struct cld_status_file *b, struct cld_error *er
     if (errno == EWOULDBLOCK)
         return cld_fail(err, CLD_E_USAGE, "wait for it, or choose another run.dir",
                         "%s: another run is alive in this directory", b->lock_path);
-    cld_warn("%s: cannot lock: %s; `cldraft status` will take this run for dead", b->lock_path,
+    cld_warn("%s: cannot lock: %s; `cldraft status` will report this run as dead", b->lock_path,
              strerror(errno));
     return CLD_OK;
 }
@@ -199,7 +199,7 @@ enum cld_status cld_status_file_open(const char *dir, size_t n_steps, size_t n_w
     struct cld_status_file *b = calloc(1, sizeof *b);
     *out = NULL;
     if (!b)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the status");
+        return cld_fail_memory(err, "the status");
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->ending, NULL);
     b->lock_fd = -1;
@@ -212,7 +212,7 @@ enum cld_status cld_status_file_open(const char *dir, size_t n_steps, size_t n_w
     b->lock_path = cld_format("%s/status.lock", dir);
     b->workers = calloc(cld_max(1, n_workers), sizeof *b->workers);
     if (!b->path || !b->lock_path || !b->workers) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for the status");
+        s = cld_fail_memory(err, "the status");
         goto done;
     }
     for (size_t i = 0; i < n_workers; i++) {

@@ -11,7 +11,7 @@ static enum cld_status check(int code, const char *what, struct cld_error *err)
     if (code == MPI_SUCCESS)
         return CLD_OK;
     MPI_Error_string(code, text, &n);
-    return cld_fail(err, CLD_E_IO, "look at what mpirun says of the other machines",
+    return cld_fail(err, CLD_E_IO, "read what mpirun prints about the other machines",
                     "MPI: %s failed: %s", what, text);
 }
 
@@ -46,7 +46,7 @@ static void close_mpi(void)
 static enum cld_status begin(MPI_Request **r, struct cld_error *err)
 {
     *r = malloc(sizeof **r);
-    return *r ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "no host memory for a message");
+    return *r ? CLD_OK : cld_fail_memory(err, "a message");
 }
 
 static enum cld_status send_mpi(const void *from, size_t n_bytes, size_t to, int tag,

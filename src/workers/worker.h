@@ -46,7 +46,7 @@ struct cld_worker_options {
     size_t n_remote;           /* of the n_shards drafters, those on other machines */
     size_t budget_bytes;       /* 0: cld_plan_budget_bytes */
     struct cld_variants *list; /* not NULL: kernel variants are noted, none is built (queue.h) */
-    struct cld_gemm_uses *gemm_uses; /* not NULL: gets the products of the plan (queue.h) */
+    struct cld_gemm_uses *gemm_uses; /* not NULL: gets the GEMMs of the plan (queue.h) */
     bool plans_only;           /* nothing is created afterwards, and no probe runs (verdicts.h) */
     unsigned instruction_sets; /* with plans_only: what the plan may use */
 };
@@ -78,9 +78,9 @@ struct cld_worker {
     float *staging; /* with shards: pinned host memory [n_elems], laid out as the arenas are */
     float *inbox;   /* with remote drafters: [n_remote, shard_n], their gradients of this shard */
     struct cld_tensor other_features; /* [C, K*H], the buffer that is not in use */
-    struct cld_event idle;            /* of that buffer: where the kernels that used it end */
+    struct cld_event idle;            /* of that buffer: end of the kernels that used it */
     struct cld_event moving;          /* the copy of features that began last */
-    const char *no_cache;             /* why built programs are not kept, where they are not */
+    const char *no_cache;             /* why built programs are not cached */
 };
 
 /* The directory of built programs, verdicts and tuned rows for this device, in *out (freed by the
@@ -99,25 +99,24 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
 enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *err);
 
 /* Checks modules of the user's and tuned kernels (overrides.h, self_test.h), creates and touches
- * the buffers and loads the target. The drafter's weights are still to be set.
- */
+ * the buffers and loads the target. Set the drafter's weights afterwards. */
 enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err);
 
 /* Builds and launches every kernel variant of the run by running steps of the largest shapes, of
  * half of them, and so on down to one anchor, on made-up rows and weights - target, drafter, loss,
- * backward, optimizer - then seals the queue. The drafter's weights and moments are to be set
+ * backward, optimizer - then seals the queue. Set the drafter's weights and moments
  * afterwards. */
 enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err);
 
 void cld_worker_close(struct cld_worker *w); /* NULL-safe */
 
-/* Runs the target over the batch's context tokens, filling the drafter's features; does nothing
- * where they are given. */
+/* Runs the target over the batch's context tokens, filling the drafter's features; does nothing for
+ * a role without a target. */
 enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
                                     struct cld_error *err);
 
-/* Where features are given and nobody gives them: normally distributed ones, for measurements.
- * Before the warm-up. */
+/* For measurements without a target: fills the features with normally distributed values. Before
+ * the warm-up. */
 enum cld_status cld_worker_make_up_features(struct cld_worker *w, struct cld_error *err);
 
 /* Bytes of the features of one token. */
@@ -130,11 +129,11 @@ enum cld_status cld_worker_read_features(struct cld_worker *w, size_t n_ctx, voi
 enum cld_status cld_worker_write_features(struct cld_worker *w, size_t n_ctx, const void *from,
                                           struct cld_error *err);
 
-/* Features on their way, beside the kernels, with two buffers of them that take turns; one copy at
- * a time is under way. _send: those of the last forward begin to go to host memory, n_ctx rows, and
- * the next forward fills the other buffer. _fetch: those of a later micro-batch begin to come from
- * host memory, while this one goes on; _take waits for them, and they are the features from now on.
- * _moved waits until the copy is done, after which the host's memory is free. */
+/* Copies of features while kernels run, with a double buffer; one copy at a time. _send: begins to
+ * copy n_ctx rows of the last forward to host memory; the next forward fills the other buffer.
+ * _fetch: begins to copy those of a later micro-batch from host memory. _take waits for them and
+ * makes them the current features. _moved waits until the copy is done; the host's memory is free
+ * then. */
 enum cld_status cld_worker_send_features(struct cld_worker *w, size_t n_ctx, void *to,
                                          struct cld_error *err);
 enum cld_status cld_worker_fetch_features(struct cld_worker *w, size_t n_ctx, const void *from,
@@ -142,9 +141,8 @@ enum cld_status cld_worker_fetch_features(struct cld_worker *w, size_t n_ctx, co
 enum cld_status cld_worker_take_features(struct cld_worker *w, struct cld_error *err);
 enum cld_status cld_worker_features_moved(struct cld_worker *w, struct cld_error *err);
 
-/* With shards: where the gradient of another drafter, j, is put for this worker's shard,
- * [1, shard_n] F32. Drafters but the first share a place: it is free when the one before is added.
- */
+/* With shards: the buffer for the gradient of another drafter, j, for this worker's shard,
+ * [1, shard_n] F32. Drafters but the first share one: it is free after the one before is added. */
 const struct cld_tensor *cld_worker_shard_place(const struct cld_worker *w, size_t j);
 /* Enqueued: adds the gradient of drafter j to the sum, for elements [first, first + n) of the
  * arenas, which are in this worker's shard; CLD_GRADIENT_OWN: this worker is drafter j. Call it for

@@ -88,12 +88,12 @@ enum cld_status cld_worker_set_make(struct cld_worker_set *set, const struct cld
                         t->n);
     set->n_drafters = cld_max(1, d->n);
     set->reads = cfg->features.mode == CLD_FEATURES_OFFLINE;
-    /* A reader for each drafter; to fill a store, a target for each where none are named. */
+    /* A reader for each drafter; to fill a store, a target for each if none are named. */
     set->n_targets = fused ? 0 : set->reads || !t->n ? set->n_drafters : t->n;
     set->decodes = cfg->eval.decode_every && cfg->eval.decode_rows && cfg->data.heldout;
     set->workers = calloc(n_workers(set), sizeof *set->workers);
     if (!set->workers)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of workers");
+        return cld_fail_memory(err, "a list of workers");
     for (size_t i = 0; i < set->n_targets && !s; i++) {
         const char *beside = d->n ? d->v[i % d->n] : t->n ? t->v[0] : NULL;
         s = set->reads ? add(set, i, CLD_ROLE_READER, beside, cfg, devices, err)
@@ -146,10 +146,10 @@ static void print_worker(const struct cld_worker *w, FILE *to)
         return;
     bool drafts = cld_worker_has_drafter(w->role);
     const struct cld_attention_plan *a = drafts ? &w->drafter.attention : &w->target.attention;
-    fprintf(to, "  attention: %s takes %.3f GiB of workspace", a->variant,
+    fprintf(to, "  attention: %s needs %.3f GiB of workspace", a->variant,
             cld_gib(a->scratch_bytes + a->mask_bytes));
     if (drafts)
-        fprintf(to, "; dense scores would take %.3f GiB a layer",
+        fprintf(to, "; dense scores would need %.3f GiB a layer",
                 cld_gib(cld_attention_dense_bytes(n_draft, w->limits.n_ctx + n_draft,
                                                   w->drafter.config.n_heads)));
     char tuned[cld_tuning_text_bytes];

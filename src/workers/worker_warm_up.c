@@ -3,8 +3,8 @@
 #include "ops/ops.h"
 #include "workers/worker.h"
 
-/* A made-up micro-batch of 1 / shrink of what the plan allows; *smallest tells that there is no
- * smaller one: a document with one anchor. */
+/* A made-up micro-batch of 1 / shrink of what the plan allows; *smallest: there is no smaller one,
+ * it is a document with one anchor. */
 static enum cld_status made_up_batch(struct cld_worker *w, size_t shrink, struct cld_batch *b,
                                      bool *smallest, struct cld_error *err)
 {
@@ -16,7 +16,7 @@ static enum cld_status made_up_batch(struct cld_worker *w, size_t shrink, struct
     return cld_batch_make_up(b, n_docs, length, n_anchors, &w->setup->rules, err);
 }
 
-/* What is done to the shard bucket by bucket. Sizes decide on variants. */
+/* The operations on single buckets of the shard: variants depend on sizes. */
 static enum cld_status warm_shard(struct cld_worker *w, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -50,7 +50,7 @@ static enum cld_status warm_optimizer(struct cld_worker *w, struct cld_error *er
                : cld_drafter_hide_ema(d, err);
 }
 
-/* Everything that a micro-batch sets in motion. */
+/* All operations of a micro-batch. */
 static enum cld_status warm_batch(struct cld_worker *w, const struct cld_batch *b,
                                   struct cld_error *err)
 {
@@ -89,8 +89,8 @@ enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err)
     bool smallest = w->role == CLD_ROLE_READER;
     if (train && (s = cld_drafter_init(&w->drafter, 0, w->cfg->drafter.init_std, err)))
         return s;
-    /* The largest first: a driver may mind grids that grow. Smaller ones after it, since a product
-     * of few rows may want another variant than one of many. */
+    /* The largest first: some drivers handle growing grids badly. Then smaller ones, since a GEMM
+     * of few rows may need another variant than one of many. */
     for (size_t shrink = 1; !smallest && !s; shrink *= 2)
         if (!(s = made_up_batch(w, shrink, &b, &smallest, err)))
             s = warm_batch(w, &b, err);
