@@ -12,8 +12,8 @@
 enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, struct cld_error *err)
 {
     if (!c->n_layers || c->n_layers > CLD_MAX_DRAFT_LAYERS)
-        return cld_fail(err, CLD_E_USAGE, "", "a drafter has 1 to %d layers, not %zu",
-                        CLD_MAX_DRAFT_LAYERS, c->n_layers);
+        return cld_fail(err, CLD_E_USAGE, "set drafter.layers to a number in this range",
+                        "a drafter has 1 to %d layers, not %zu", CLD_MAX_DRAFT_LAYERS, c->n_layers);
     if (!c->n_heads || !c->n_kv_heads || c->n_heads % c->n_kv_heads)
         return cld_fail(err, CLD_E_USAGE, "query heads must be a multiple of KV heads",
                         "drafter with %zu query heads and %zu KV heads", c->n_heads, c->n_kv_heads);

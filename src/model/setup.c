@@ -31,8 +31,8 @@ static enum cld_status resolve_taps(const struct cld_config *cfg, struct cld_set
 {
     s->n_taps = cfg->target.taps.n;
     if (s->n_taps > CLD_MAX_TAPS)
-        return cld_fail(err, CLD_E_USAGE, "", "%zu taps, at most %d are supported", s->n_taps,
-                        CLD_MAX_TAPS);
+        return cld_fail(err, CLD_E_USAGE, "name fewer layers in target.taps",
+                        "%zu taps, at most %d are supported", s->n_taps, CLD_MAX_TAPS);
     if (!s->n_taps) {
         /* As many taps as draft layers, as published drafters have. */
         s->n_taps = cld_min(cfg->drafter.layers, CLD_MAX_TAPS);
@@ -66,8 +66,9 @@ static enum cld_status resolve_layers(const struct cld_config *cfg, struct cld_d
 {
     size_t n = cfg->drafter.layer_types.n;
     if (d->n_layers > CLD_MAX_DRAFT_LAYERS)
-        return cld_fail(err, CLD_E_USAGE, "", "drafter.layers %zu, at most %d are supported",
-                        d->n_layers, CLD_MAX_DRAFT_LAYERS);
+        return cld_fail(err, CLD_E_USAGE, "lower drafter.layers",
+                        "drafter.layers %zu, at most %d are supported", d->n_layers,
+                        CLD_MAX_DRAFT_LAYERS);
     bool slides = false;
     for (size_t i = 0; i < d->n_layers && n; i++) {
         d->sliding[i] = cfg->drafter.layer_types.v[n == 1 ? 0 : i] == CLD_LAYER_SLIDING;

@@ -52,7 +52,9 @@ static enum cld_status run_pass(struct cld_target *t, const int32_t *ids, const 
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || (size_t)ids[i] >= t->config.vocab || positions[i] < 0 ||
             (size_t)positions[i] >= t->rope.n_rows)
-            return cld_fail(err, CLD_E_INPUT, "",
+            return cld_fail(err, CLD_E_INPUT,
+                            "the ids must come from the tokenizer of this target, and "
+                            "data.max_length must cover them",
                             "token %zu: id %d or position %d is outside %zu ids, %zu positions", i,
                             (int)ids[i], (int)positions[i], t->config.vocab, t->rope.n_rows);
     if (!n)

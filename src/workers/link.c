@@ -444,8 +444,9 @@ static enum cld_status start(struct cld_link *l, struct cld_error *err)
             s = post_receive(l, i, TAG_END, &l->others[i], sizeof *l->others, &l->n_farewells, err);
     int failed = s ? 0 : pthread_create(&l->thread, NULL, run_link, l);
     if (failed)
-        s = cld_fail(err, CLD_E_MEMORY, "", "cannot start the thread of the link: %s",
-                     strerror(failed));
+        s = cld_fail(err, CLD_E_MEMORY,
+                     "raise the limit of threads (`ulimit -u`) or end other processes",
+                     "cannot start the thread of the link: %s", strerror(failed));
     return s;
 }
 

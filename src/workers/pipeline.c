@@ -34,8 +34,9 @@ static enum cld_status start(struct cld_pipeline *p, struct cld_error *err)
         m->index = i < p->set->n_targets ? i : i - p->set->n_targets;
         int failed = pthread_create(&m->thread, NULL, cld_member_run, m);
         if (failed)
-            s = cld_fail(err, CLD_E_MEMORY, "", "cannot start the thread of %s: %s", m->who->name,
-                         strerror(failed));
+            s = cld_fail(err, CLD_E_MEMORY,
+                         "raise the limit of threads (`ulimit -u`) or end other processes",
+                         "cannot start the thread of %s: %s", m->who->name, strerror(failed));
         else
             p->n_started++;
     }
@@ -267,8 +268,7 @@ enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,
         image->ema = d->options.ema ? malloc(cld_mul(d->n_elems, sizeof(float))) : NULL;
         o.image = image;
         if (!image->master || !image->m || !image->v || (d->options.ema && !image->ema))
-            s = cld_fail(err, CLD_E_MEMORY, "",
-                         "no host memory to gather a checkpoint of %zu parameters", d->n_elems);
+            s = cld_fail_memory(err, "a checkpoint of %zu parameters", d->n_elems);
     }
     if (s || (s = give_order(p, &o, err)))
         return s;

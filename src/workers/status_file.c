@@ -224,7 +224,9 @@ enum cld_status cld_status_file_open(const char *dir, size_t n_steps, size_t n_w
         goto done;
     int failed = pthread_create(&b->thread, NULL, keep_writing, b);
     if (failed) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "cannot start the status thread: %s", strerror(failed));
+        s = cld_fail(err, CLD_E_MEMORY,
+                     "raise the limit of threads (`ulimit -u`) or end other processes",
+                     "cannot start the status thread: %s", strerror(failed));
         goto done;
     }
     *out = b;
