@@ -108,7 +108,7 @@ static enum cld_status write_steps(const struct runner *t, const struct cld_benc
     *median_ms = r.median_ms;
     cld_info(
         "waits of a step, means over workers: %.3f ms for slots, %.3f ms for features, %.3f ms "
-        "for the exchange, which was under way for %.3f ms",
+        "for reduce-scatter and all-gather, which were under way for %.3f ms",
         t->waits.slot_ms, t->waits.features_ms, t->waits.exchange_ms, t->waits.exchange_whole_ms);
     for (size_t i = 0; i < t->set.n_targets + t->set.n_drafters; i++) {
         const struct cld_worker_facts *w = cld_pipeline_facts(t->pipeline, i);

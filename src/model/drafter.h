@@ -247,7 +247,7 @@ enum cld_status cld_drafter_adopt(struct cld_drafter *d, struct cld_error *err);
 /* With options.ema: the mean starts as the weights that were set. */
 enum cld_status cld_drafter_begin_ema(struct cld_drafter *d, struct cld_error *err);
 /* Between steps: replaces the weights (of its own shard) by their mean, and brings them back, the
- * same bits. Drafters with shards exchange weights after either. Enqueued. */
+ * same bits. Drafters with shards need an all-gather after either. Enqueued. */
 enum cld_status cld_drafter_show_ema(struct cld_drafter *d, struct cld_error *err);
 enum cld_status cld_drafter_hide_ema(struct cld_drafter *d, struct cld_error *err);
 /* Rounds the master to the stored weight, if both exist and the master is whole. */
