@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# run.sh - from a fresh clone to a trained drafter, or to a verdict of the tests, in one command.
+# run.sh - trains the tiny drafter, or runs the tests, from a fresh clone in one command.
 #
 #   ./run.sh train [ARGUMENTS]   train the tiny drafter; ARGUMENTS go to `cldraft train`
 #   ./run.sh test [ARGUMENTS]    run the tests; ARGUMENTS go to ctest (-L long: the long ones)
 #
-# Both install what is missing (Debian and Ubuntu), configure once, and build what changed.
+# Both install missing packages (Debian and Ubuntu), configure once, and build what changed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-# g++ only links: SPIRV-Tools is C++ behind a C header. PoCL is an OpenCL device made of CPU cores,
-# on which the tests run whatever else the machine has.
+# g++ only links: SPIRV-Tools is C++ with a C header. PoCL makes the CPU an OpenCL device; the tests run
+# on it on every machine.
 packages=(cmake ninja-build gcc g++ pkg-config
     ocl-icd-opencl-dev opencl-c-headers pocl-opencl-icd libclblast-dev spirv-tools
     libiniparser-dev libjansson-dev libpcre2-dev libutf8proc-dev libssl-dev libcmocka-dev
@@ -19,8 +19,8 @@ usage() {
     cat <<'END'
 usage: ./run.sh train [--set SECTION.KEY=VALUE]... [--resume DIR]
        ./run.sh test [CTEST ARGUMENTS]
-train: trains the tiny drafter of configs/tiny.ini. test: runs all tests.
-Both first install what is missing (Debian and Ubuntu) and build.
+train: trains the tiny drafter of configs/tiny.ini. test: runs all tests without a label.
+Both first install missing packages (Debian and Ubuntu) and build.
 END
 }
 
@@ -34,7 +34,7 @@ cldraft needs these programs and libraries, with their development files:
   CMake 3.22 or newer, Ninja, pkg-config, a C11 and a C++ compiler (GCC or Clang)
   an OpenCL ICD loader and headers, PoCL or another OpenCL driver, CLBlast, SPIRV-Tools
   iniparser, jansson, PCRE2 (8 bit), utf8proc, OpenSSL (libcrypto), cmocka
-  for several machines, if wanted: an MPI library and its mpirun
+  for several machines (optional): an MPI library and its mpirun
 END
 }
 
@@ -56,7 +56,7 @@ install_missing() {
     fi
     if ((EUID != 0)); then
         if ! command -v sudo >/dev/null; then
-            say "not installed, and installing needs root (there is no sudo):"
+            say "missing packages; installing them needs root, and there is no sudo:"
             say "  apt-get install ${missing[*]}"
             exit 1
         fi
@@ -83,15 +83,15 @@ prepare() {
         install_missing
         build "$target"
     elif ! command -v cmake >/dev/null || ! build "$target"; then
-        # Whoever has installed it all gets as far as others do.
+        # Without apt, a machine that has everything still builds.
         list_needs
-        say "neither Debian nor Ubuntu: install what is missing of these and call again"
+        say "this is not Debian or Ubuntu: install the missing ones of these and call again"
         exit 1
     fi
 }
 
-# run_tests [ARGUMENTS]: as many tests at a time as there are cores. Without arguments tests that have a label, such as
-# `long`, are left out and named at the end.
+# run_tests [ARGUMENTS]: runs one test on each core. Without arguments, tests with a label such as `long` are skipped
+# and named at the end.
 run_tests() {
     local status=0 labelled
     if (($# > 0)); then
@@ -101,7 +101,7 @@ run_tests() {
     labelled=$(ctest --test-dir build --show-only --label-regex . | sed -n 's/.*Test *#[0-9]*: //p' | paste -sd' ')
     if [[ -n $labelled ]]; then
         say "not run: $labelled"
-        say "  ./run.sh test -L long runs those that only take long; CONTRIBUTING.md lists the labels"
+        say "  ./run.sh test -L long runs those with the label long; CONTRIBUTING.md explains the labels"
     fi
     return "$status"
 }

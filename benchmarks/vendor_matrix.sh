@@ -11,7 +11,7 @@
 #
 # Modules are made in $OUT/modules where there are clang-15 and llvm-spirv-15. CLD_MODULES names a
 # directory that was made elsewhere, by
-#   cldraft spirv configs/tiny.ini --checks --family gpu --ptx --out DIR
+#   cldraft spirv configs/tiny.ini --checks --kernels gpu --ptx --out DIR
 # and CLD_STEPS the steps of training (20; 0: none). To be run from the source tree.
 set -uo pipefail
 if (($# < 2)); then

@@ -267,7 +267,7 @@ static void test_refuses_values(void **state)
     char text[128];
     for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++) {
         snprintf(text, sizeof text, "[train]\n\nsteps = %s\n", whole[i]);
-        refused(text, 3, "not a whole number", "train.steps takes whole number, from 1 to");
+        refused(text, 3, "not a whole number", "train.steps accepts: whole number, from 1 to");
     }
     refused("[train]\nsteps = 0\n", 2, "train.steps = 0: out of range", "optimizer steps");
     refused("[train]\nsteps = -5\n", 2, "out of range", "from 1");
@@ -278,7 +278,7 @@ static void test_refuses_values(void **state)
     static const char *const real[] = {"x", "1.5e", "1,5", "0x1p3", "nan", "inf", "1.0f", "- 1"};
     for (size_t i = 0; i < sizeof real / sizeof real[0]; i++) {
         snprintf(text, sizeof text, "[train]\nwarmup = %s\n", real[i]);
-        refused(text, 2, "not a number", "train.warmup takes number, from 0 to 1 of the steps");
+        refused(text, 2, "not a number", "train.warmup accepts: number, from 0 to 1 of the steps");
     }
     refused("[train]\nwarmup = 1.01\n", 2, "out of range", "");
     refused("[train]\nwarmup = 1e999\n", 2, "out of range", "");

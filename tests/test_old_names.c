@@ -141,7 +141,7 @@ static void test_command_line(void **state)
 
 static void test_run_directory(void **state)
 {
-    struct cld_run_reader r;
+    struct cld_run_data r;
     char *dir = cld_format("%s/run", (char *)*state);
     write_text(dir, "metrics.jsonl",
                "{\"step\": 1, \"loss\": 2.5}\n{\"step\": 1, \"decoded_taken_1\": 0.5, "
@@ -150,17 +150,17 @@ static void test_run_directory(void **state)
     write_text(dir, "config.resolved.ini",
                "[checks]\nhistory = tell  # default\n[bench]\nleast_ms = 20  # a.ini:3\n");
     OK(cld_run_reader_read(dir, &r, &err));
-    assert_non_null(cld_run_reader_series(&r, "decoded_accepted_1"));
-    assert_true(cld_series_last(cld_run_reader_series(&r, "decoded_accepted_12")) == 0.25);
-    assert_null(cld_run_reader_series(&r, "decoded_taken_1"));
-    assert_non_null(cld_run_reader_series(&r, "decoded_taken_x"));
+    assert_non_null(cld_run_data_series(&r, "decoded_accepted_1"));
+    assert_true(cld_series_last(cld_run_data_series(&r, "decoded_accepted_12")) == 0.25);
+    assert_null(cld_run_data_series(&r, "decoded_taken_1"));
+    assert_non_null(cld_run_data_series(&r, "decoded_taken_x"));
     assert_int_equal(
         json_integer_value(json_object_get(json_array_get(r.devices, 0), "programs_from_modules")),
         3);
-    assert_string_equal(cld_run_reader_value(&r, "checks", "history"), "count");
-    assert_string_equal(cld_run_reader_value(&r, "bench", "min_ms"), "20");
-    assert_string_equal(cld_run_reader_value(&r, "bench", "least_ms"), "");
-    cld_run_reader_free(&r);
+    assert_string_equal(cld_run_data_value(&r, "checks", "history"), "count");
+    assert_string_equal(cld_run_data_value(&r, "bench", "min_ms"), "20");
+    assert_string_equal(cld_run_data_value(&r, "bench", "least_ms"), "");
+    cld_run_data_free(&r);
     free(dir);
 }
 

@@ -1,6 +1,7 @@
 /* Reports: what is read of a run's directory in whatever state it is, and what the page says of it.
  */
 #include "report/report.h"
+#include "report/run_reader.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -27,7 +28,7 @@ static void write_text(const char *dir, const char *name, const char *text)
     free(path);
 }
 
-static char *page_of(const struct cld_run_reader *runs, size_t n)
+static char *page_of(const struct cld_run_data *runs, size_t n)
 {
     char *page;
     size_t n_bytes;
@@ -51,7 +52,7 @@ static size_t count(const char *text, const char *what)
     } while (0)
 
 /* Is there a note with this in it? */
-static bool is_noted(const struct cld_run_reader *r, const char *what)
+static bool is_noted(const struct cld_run_data *r, const char *what)
 {
     for (size_t i = 0; i < r->n_notes; i++)
         if (strstr(r->notes[i], what))
@@ -111,16 +112,16 @@ static char *whole_run(const char *below, const char *name, const char *rate)
 static void everything_is_read(void **state)
 {
     char *dir = whole_run(*state, "run<1>", "0.001");
-    struct cld_run_reader r;
+    struct cld_run_data r;
     OK(cld_run_reader_read(dir, &r, &err));
     assert_int_equal(r.n_notes, 0);
     assert_false(r.alive);
     assert_string_equal(r.name, "run<1>");
-    assert_int_equal(cld_run_reader_series(&r, "loss")->n, 3);
-    assert_true(cld_series_last(cld_run_reader_series(&r, "heldout_loss")) == 3.5);
-    assert_null(cld_run_reader_series(&r, "step"));
-    assert_string_equal(cld_run_reader_value(&r, "run", "dir"), "\"a #1\"");
-    assert_string_equal(cld_run_reader_value(&r, "train", "learning_rate"), "0.001");
+    assert_int_equal(cld_run_data_series(&r, "loss")->n, 3);
+    assert_true(cld_series_last(cld_run_data_series(&r, "heldout_loss")) == 3.5);
+    assert_null(cld_run_data_series(&r, "step"));
+    assert_string_equal(cld_run_data_value(&r, "run", "dir"), "\"a #1\"");
+    assert_string_equal(cld_run_data_value(&r, "train", "learning_rate"), "0.001");
     assert_string_equal(r.config[0].origin, "--set");
     assert_int_equal(r.n_checkpoints, 1);
     assert_true(r.best_step == 2);
@@ -141,14 +142,14 @@ static void everything_is_read(void **state)
         assert_true(isnan(events[i].last) || r.events[i].last == events[i].last);
     }
     HAS(r.events[4].text, "died while it was training");
-    cld_run_reader_free(&r);
+    cld_run_data_free(&r);
     free(dir);
 }
 
 static void a_page_is_one_file_and_escapes(void **state)
 {
     char *dir = whole_run(*state, "run<1>", "0.001");
-    struct cld_run_reader r;
+    struct cld_run_data r;
     OK(cld_run_reader_read(dir, &r, &err));
     char *page = page_of(&r, 1);
     HAS(page, "<h1>run&lt;1&gt;</h1>");
@@ -170,14 +171,14 @@ static void a_page_is_one_file_and_escapes(void **state)
     assert_int_equal(count(page, "http"), count(page, "xmlns=\"http://www.w3.org/2000/svg\""));
     assert_int_equal(count(page, "<link"), count(page, "<link rel=\"icon\" href=\"data:,\">"));
     free(page);
-    cld_run_reader_free(&r);
+    cld_run_data_free(&r);
     free(dir);
 }
 
 static void a_living_run_is_told_from_a_dead_one(void **state)
 {
     char *dir = whole_run(*state, "run", "0.001"), *path = cld_format("%s/status.lock", dir);
-    struct cld_run_reader r;
+    struct cld_run_data r;
     int fd = open(path, O_RDWR | O_CREAT, 0644);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     OK(cld_run_reader_read(dir, &r, &err));
@@ -186,13 +187,13 @@ static void a_living_run_is_told_from_a_dead_one(void **state)
     char *page = page_of(&r, 1);
     HAS(page, ">training</span>");
     free(page);
-    cld_run_reader_free(&r);
+    cld_run_data_free(&r);
     close(fd);
     OK(cld_run_reader_read(dir, &r, &err));
     page = page_of(&r, 1);
     HAS(page, ">died</span>");
     free(page);
-    cld_run_reader_free(&r);
+    cld_run_data_free(&r);
     free(path);
     free(dir);
 }
@@ -200,7 +201,7 @@ static void a_living_run_is_told_from_a_dead_one(void **state)
 static void lines_that_are_no_metrics(void **state)
 {
     char *dir = cld_format("%s/run", (char *)*state);
-    struct cld_run_reader r;
+    struct cld_run_data r;
     write_text(dir, "metrics.jsonl",
                "{\"step\": 1, \"loss\": 4}\n"
                "{\"step\": 2, \"loss\": null, \"skipped\": 1}\n"
@@ -218,13 +219,13 @@ static void lines_that_are_no_metrics(void **state)
     assert_int_equal(r.n_lines, 10);
     assert_int_equal(r.n_bad, 4);
     assert_int_equal(r.n_again, 2); /* steps 2 and 5 of before the resume */
-    const struct cld_series *loss = cld_run_reader_series(&r, "loss");
+    const struct cld_series *loss = cld_run_data_series(&r, "loss");
     assert_int_equal(loss->n, 3);
     for (size_t i = 0; i < 3; i++)
         assert_true(loss->step[i] == (double)(i + 1));
     assert_true(loss->value[1] == 3.5 && loss->value[2] == 3.25);
-    assert_null(cld_run_reader_series(&r, "heldout_loss")); /* its step came again, without it */
-    assert_null(cld_run_reader_series(&r, "note"));
+    assert_null(cld_run_data_series(&r, "heldout_loss")); /* its step came again, without it */
+    assert_null(cld_run_data_series(&r, "note"));
     assert_true(is_noted(&r, "has no end"));
     assert_true(is_noted(&r, "4 of 10 lines"));
     assert_true(is_noted(&r, "2 steps"));
@@ -237,7 +238,7 @@ static void lines_that_are_no_metrics(void **state)
     HAS(page, "devices.json is not there");
     HAS(page, ">unknown</span>");
     free(page);
-    cld_run_reader_free(&r);
+    cld_run_data_free(&r);
     free(dir);
 }
 
@@ -249,7 +250,7 @@ static void nothing_but_gaps(void **state)
                       draws[] = {false, false, true, false};
     char *dir = cld_format("%s/run", (char *)*state);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        struct cld_run_reader r;
+        struct cld_run_data r;
         write_text(dir, "metrics.jsonl", texts[i]);
         write_text(dir, "status.json", "[1, 2]");
         write_text(dir, "devices.json", "{\"worker\": 1");
@@ -259,29 +260,29 @@ static void nothing_but_gaps(void **state)
         char *page = page_of(&r, 1);
         assert_true((strstr(page, "<figure>") != NULL) == draws[i]);
         free(page);
-        cld_run_reader_free(&r);
+        cld_run_data_free(&r);
     }
     free(dir);
 }
 
 static void no_run(void **state)
 {
-    struct cld_run_reader r;
+    struct cld_run_data r;
     struct cld_error err = CLD_ERROR_INIT;
     char *missing = cld_format("%s/nothing", (char *)*state);
     assert_int_equal(cld_run_reader_read(missing, &r, &err), CLD_E_INPUT);
     HAS(err.what, "is no directory");
-    cld_run_reader_free(&r);
+    cld_run_data_free(&r);
     assert_int_equal(cld_run_reader_read(*state, &r, &err), CLD_E_INPUT);
     HAS(err.what, "holds no run");
-    cld_run_reader_free(&r);
+    cld_run_data_free(&r);
     free(missing);
 }
 
 static void several_runs_are_compared(void **state)
 {
     char *one = whole_run(*state, "one", "0.001"), *two = whole_run(*state, "two", "0.002");
-    struct cld_run_reader r[2];
+    struct cld_run_data r[2];
     OK(cld_run_reader_read(one, &r[0], &err));
     OK(cld_run_reader_read(two, &r[1], &err));
     char *page = page_of(r, 2);
@@ -294,12 +295,12 @@ static void several_runs_are_compared(void **state)
     HAS(page, "<title>two: 2, 3.5</title>");
     free(table);
     free(page);
-    page = page_of((struct cld_run_reader[]){r[0], r[0]}, 2);
+    page = page_of((struct cld_run_data[]){r[0], r[0]}, 2);
     HAS(page, "In nothing.");
     HAS(page, "/one</h3>"); /* the same name twice: the whole directory */
     free(page);
-    cld_run_reader_free(&r[0]);
-    cld_run_reader_free(&r[1]);
+    cld_run_data_free(&r[0]);
+    cld_run_data_free(&r[1]);
     free(one);
     free(two);
 }
@@ -308,7 +309,7 @@ static void several_runs_are_compared(void **state)
 static void colours_stay(void **state)
 {
     char *one = cld_format("%s/one", (char *)*state), *two = whole_run(*state, "two", "0.002");
-    struct cld_run_reader r[2];
+    struct cld_run_data r[2];
     write_text(one, "metrics.jsonl", "{\"step\": 1, \"loss\": 4}\n");
     OK(cld_run_reader_read(one, &r[0], &err));
     OK(cld_run_reader_read(two, &r[1], &err));
@@ -322,8 +323,8 @@ static void colours_stay(void **state)
     assert_null(strstr(before, ">one<"));
     free(before);
     free(page);
-    cld_run_reader_free(&r[0]);
-    cld_run_reader_free(&r[1]);
+    cld_run_data_free(&r[0]);
+    cld_run_data_free(&r[1]);
     free(one);
     free(two);
 }
@@ -341,15 +342,15 @@ static void long_runs_are_thinned(void **state)
     fclose(f);
     write_text(dir, "metrics.jsonl", text);
     free(text);
-    struct cld_run_reader r;
+    struct cld_run_data r;
     OK(cld_run_reader_read(dir, &r, &err));
-    assert_int_equal(cld_run_reader_series(&r, "loss")->n, N);
+    assert_int_equal(cld_run_data_series(&r, "loss")->n, N);
     char *page = page_of(&r, 1);
     assert_true(strlen(page) < 100000);
     HAS(page, ">800</text>"); /* the loss axis reaches over the spike */
     assert_in_range(count(page, "<title>training: "), 50, 200);
     free(page);
-    cld_run_reader_free(&r);
+    cld_run_data_free(&r);
     free(dir);
 }
 

@@ -206,7 +206,7 @@ static void put_quirks(FILE *to)
 {
     const struct cld_quirk_info *q;
     fputs("\n## Quirks\n\n"
-          "What `cldraft devices` prints as `quirk`; the table is `src/quirks.c`.\n\n"
+          "`cldraft devices` prints these as `quirk`. The table is in `src/opencl/quirks.c`.\n\n"
           "| quirk | platform | versions | what is wrong | what is done | more |\n"
           "| --- | --- | --- | --- | --- | --- |\n",
           to);
@@ -222,14 +222,14 @@ static void put_quirks(FILE *to)
 
 static void put_page(const struct page *p, FILE *to)
 {
-    fputs(
-        "# Vendors\n\n"
-        "Where every kernel was compared with a double-precision reference, and what came out: "
-        "`cldraft\ncheck-kernels` ([checks.md](checks.md)) on each platform, by every way that it "
-        "takes programs. How a\nplatform is installed is in [setup.md](setup.md).\n\n"
-        "This page is made from the golden files in `tests/data/golden` by `cldraft check-kernels "
-        "--summary`;\n`benchmarks/vendor_matrix.sh` makes such a file.\n\n",
-        to);
+    fputs("# Vendors\n\n"
+          "Platforms on which `cldraft check-kernels` ([checks.md](checks.md)) compared every "
+          "kernel with a "
+          "double-precision\nreference, for every kind of program that the platform accepts. "
+          "[setup.md](setup.md) explains how to install a platform.\n\n"
+          "`cldraft check-kernels --summary` makes this page from the golden files in "
+          "`tests/data/golden`;\n`benchmarks/vendor_matrix.sh` makes a golden file.\n\n",
+          to);
     put_overview(p, to);
     for (size_t i = 0, n = 0; i < p->n_columns; i += n) {
         for (n = 1; i + n < p->n_columns && same_device(&p->columns[i], &p->columns[i + n]); n++)

@@ -194,7 +194,7 @@ static enum cld_status check_value(const struct cld_option *o, const char *value
         errno = 0;
         strtoull(value, NULL, 10);
         if (!*value || value[strspn(value, "0123456789")] || errno)
-            return cld_fail(err, CLD_E_USAGE, o->help, "--%s takes a whole number, not '%.200s'",
+            return cld_fail(err, CLD_E_USAGE, o->help, "--%s needs a whole number, not '%.200s'",
                             o->name, value);
     }
     if (o->names) {
@@ -205,7 +205,7 @@ static enum cld_status check_value(const struct cld_option *o, const char *value
             size_t used = strlen(names);
             snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "one of: ", o->names[i]);
         }
-        return cld_fail(err, CLD_E_USAGE, names, "--%s does not take '%.200s'", o->name, value);
+        return cld_fail(err, CLD_E_USAGE, names, "--%s does not accept '%.200s'", o->name, value);
     }
     return CLD_OK;
 }
@@ -225,7 +225,8 @@ static enum cld_status parse_long(struct cld_args *a, int argc, char **argv, int
     if (!o)
         return unknown_option(a, name, n, err);
     if (!o->value && value)
-        return cld_fail(err, CLD_E_USAGE, "", "--%s takes no value", o->name);
+        return cld_fail(err, CLD_E_USAGE, "write the option alone, without '='",
+                        "--%s accepts no value", o->name);
     if (!o->value) {
         keep(a, o, NULL);
         return CLD_OK;
@@ -309,7 +310,8 @@ static enum cld_status check_complete(const struct cld_args *a, struct cld_error
             return cld_fail(err, CLD_E_USAGE, usage, "%s: --%s is missing", c->name,
                             c->options[i]->name);
     if (cld_args_flag(a, "verbose") && cld_args_flag(a, "quiet"))
-        return cld_fail(err, CLD_E_USAGE, "take one of them", "--verbose and --quiet at a time");
+        return cld_fail(err, CLD_E_USAGE, "use one of them",
+                        "--verbose and --quiet are both given");
     return CLD_OK;
 }
 

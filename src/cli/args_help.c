@@ -1,10 +1,12 @@
 /* Help and docs/commands.md, docs/exit-codes.md, from the table and the status enum. */
+#include <ctype.h>
 #include <string.h>
 
 #include "base/nearest.h"
 #include "cli/args.h"
 #include "cli/args_table.h"
 #include "config/config.h"
+#include "formats/wrap.h"
 
 static void write_command_line(const struct cld_command *c, FILE *to)
 {
@@ -34,12 +36,24 @@ static void option_text(const struct cld_option *o, char *to, size_t n)
                             : "");
 }
 
+/* What is typed, then what it does from `column` on; on the next line if there is no blank before
+ * it. */
+static void write_entry(const char *typed, size_t column, const char *text, FILE *to)
+{
+    bool fits = strlen(typed) + 3 <= column;
+    if (fits)
+        fprintf(to, "  %-*s", (int)column - 2, typed);
+    else
+        fprintf(to, "  %s\n", typed);
+    cld_write_wrapped(text, fits ? column : 0, column, to);
+}
+
 static void write_options(const struct cld_option *const *options, FILE *to)
 {
     char text[96];
     for (size_t i = 0; options[i]; i++) {
         option_text(options[i], text, sizeof text);
-        fprintf(to, "  %-24s %s\n", text, options[i]->help);
+        write_entry(text, 27, options[i]->help, to);
     }
 }
 
@@ -48,9 +62,8 @@ void cld_args_write_help(enum cld_command_id command, FILE *to)
     const struct cld_command *c = &cld_commands[command];
     fputs("usage: ", to);
     write_command_line(c, to);
-    fprintf(to, "\n\n%s\n", c->summary);
-    if (*c->help)
-        fprintf(to, "%s\n", c->help);
+    fprintf(to, "\n\n%c%s.\n", toupper((unsigned char)c->summary[0]), c->summary + 1);
+    cld_write_wrapped(c->help, 0, 0, to);
     fputs("\noptions:\n", to);
     write_options(c->options, to);
     write_options(cld_global_options, to);
@@ -64,11 +77,13 @@ void cld_args_write_usage(FILE *to)
     for (const struct cld_command *c = cld_commands; c->name; c++) {
         char text[64];
         snprintf(text, sizeof text, "%s %s", c->name, c->arguments);
-        fprintf(to, "  %-30s %s\n", text, c->summary);
+        write_entry(text, 33, c->summary, to);
     }
     fputs("\noptions of all commands:\n", to);
     write_options(cld_global_options, to);
-    fputs("\n'cldraft COMMAND --help' tells more, 'cldraft help config' explains CONFIG.\n", to);
+    fputs("\n'cldraft COMMAND --help' explains a command, 'cldraft help config' the keys of "
+          "CONFIG.\n",
+          to);
 }
 
 static void write_options_markdown(const struct cld_option *const *options, FILE *to)
@@ -82,17 +97,18 @@ static void write_options_markdown(const struct cld_option *const *options, FILE
 
 void cld_args_write_markdown(FILE *to)
 {
-    fputs("# Commands\n\n"
-          "`cldraft COMMAND [ARGUMENTS] [OPTIONS]`. Options stand anywhere behind the command, as\n"
-          "`--name value` or `--name=value`; `--` ends them. stdout is for what was asked, stderr\n"
-          "for progress. Exit codes: [exit-codes.md](exit-codes.md). This page is generated\n"
-          "(`cldraft help --markdown commands`).\n\nOptions of all commands:\n\n",
-          to);
+    fputs(
+        "# Commands\n\n"
+        "`cldraft COMMAND [ARGUMENTS] [OPTIONS]`. Options may be anywhere after the command, as\n"
+        "`--name value` or `--name=value`; `--` ends the options. Results go to stdout, messages\n"
+        "and progress to stderr. Exit codes: [exit-codes.md](exit-codes.md). This page is\n"
+        "generated (`cldraft help --markdown commands`).\n\nOptions of all commands:\n\n",
+        to);
     write_options_markdown(cld_global_options, to);
     for (const struct cld_command *c = cld_commands; c->name; c++) {
         fprintf(to, "\n## %s\n\n    ", c->name);
         write_command_line(c, to);
-        fprintf(to, "\n\n%c%s.", c->summary[0] - 'a' + 'A', c->summary + 1);
+        fprintf(to, "\n\n%c%s.", toupper((unsigned char)c->summary[0]), c->summary + 1);
         fprintf(to, "%s%s\n", *c->help ? " " : "", c->help);
         if (c->options[0])
             fputc('\n', to);
@@ -103,7 +119,9 @@ void cld_args_write_markdown(FILE *to)
 void cld_args_write_exit_codes(FILE *to)
 {
     fputs("# Exit codes\n\n"
-          "Every error says on stderr what failed, with which numbers, and below it what to do.\n"
+          "Every error is printed on stderr: what failed, with its numbers, and a hint that says "
+          "what\n"
+          "to do.\n"
           "This page is generated (`cldraft help --markdown exit-codes`).\n\n"
           "| code | name | meaning |\n| ---: | --- | --- |\n",
           to);

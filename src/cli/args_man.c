@@ -70,9 +70,9 @@ void cld_args_write_man(FILE *to)
           ".SH NAME\ncldraft \\- train drafters for speculative decoding through OpenCL\n"
           ".SH SYNOPSIS\n\\fBcldraft\\fR \\fICOMMAND\\fR [\\fIARGUMENTS\\fR] [\\fIOPTIONS\\fR]\n"
           ".SH DESCRIPTION\n"
-          "Options stand anywhere behind the command, as \\fB\\-\\-name\\fR \\fIvalue\\fR or\n"
-          "\\fB\\-\\-name=\\fIvalue\\fR; \\fB\\-\\-\\fR ends them.\n"
-          "Standard output is for what was asked, standard error for progress.\n"
+          "Options may be anywhere after the command, as \\fB\\-\\-name\\fR \\fIvalue\\fR or\n"
+          "\\fB\\-\\-name=\\fIvalue\\fR; \\fB\\-\\-\\fR ends the options.\n"
+          "Results go to standard output, messages and progress to standard error.\n"
           ".SH OPTIONS OF ALL COMMANDS\n",
           to);
     write_options(cld_global_options, to);

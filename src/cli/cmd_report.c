@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "cli/cmd.h"
 #include "report/report.h"
+#include "report/run_reader.h"
 
 /* --out; else report.html, in the run's directory where there is one run. */
 static char *place(const struct cld_args *a)
@@ -45,7 +46,7 @@ enum cld_status cld_cmd_report(const struct cld_args *a, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     size_t n = cld_args_n(a), n_read = 0, n_bytes = 0;
-    struct cld_run_reader *runs = calloc(n, sizeof *runs);
+    struct cld_run_data *runs = calloc(n, sizeof *runs);
     char *page = NULL, *path = place(a);
     if (!runs || !path) {
         s = cld_fail_memory(err, "a report");
@@ -62,7 +63,7 @@ enum cld_status cld_cmd_report(const struct cld_args *a, struct cld_error *err)
     printf("%s\n", path);
 done:
     for (size_t i = 0; i < n_read; i++)
-        cld_run_reader_free(&runs[i]);
+        cld_run_data_free(&runs[i]);
     free(runs);
     free(page);
     free(path);

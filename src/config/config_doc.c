@@ -5,6 +5,7 @@
 #include "config/config_table.h"
 #include "config/config_value.h"
 #include "formats/roff.h"
+#include "formats/wrap.h"
 
 static bool opens_section(const struct cld_config_key *k)
 {
@@ -24,62 +25,53 @@ static const char *change_text(const struct cld_config_key *k)
     return "";
 }
 
-/* Prints `text` broken into lines of at most 100 columns, each indented by `indent` blanks. */
-static void print_wrapped(const char *text, int indent, FILE *to)
+static void write_section(const char *section, FILE *to)
 {
-    size_t most = 100 - (size_t)indent;
-    while (*text) {
-        size_t n = strlen(text);
-        if (n > most)
-            for (n = most; n && text[n] != ' '; n--)
-                ;
-        if (!n)
-            n = strcspn(text, " ");
-        fprintf(to, "%*s%.*s\n", indent, "", (int)n, text);
-        text += n;
-        text += strspn(text, " ");
-    }
+    int n = fprintf(to, "\n[%s]  ", section) - 1;
+    cld_write_wrapped(cld_config_section_help(section), (size_t)n, (size_t)n, to);
 }
 
 void cld_config_write_help(FILE *to)
 {
-    fputs("An INI file. Each key: what it takes, its default, what it does.\n"
+    fputs("The configuration is an INI file. Each entry shows a key, its values and its default.\n"
           "Paths are relative to the current directory. --set SECTION.KEY=VALUE overrides a key.\n",
           to);
     for (const struct cld_config_key *k = cld_config_keys; k->section; k++) {
         if (opens_section(k))
-            fprintf(to, "\n[%s]  %s\n", k->section, cld_config_section_help(k->section));
+            write_section(k->section, to);
         fprintf(to, "  %s = ", k->name);
         cld_config_value_describe(k, to);
         if (k->default_text)
             fprintf(to, "  (default %s)\n", k->default_text);
         else
             fputs("  (no default)\n", to);
-        print_wrapped(k->help, 6, to);
+        cld_write_wrapped(k->help, 0, 6, to);
     }
 }
 
 void cld_config_write_markdown(FILE *to)
 {
     fputs("# Configuration\n\n"
-          "A run is described by one INI file; `--set SECTION.KEY=VALUE` overrides a key, the\n"
-          "last one wins. `cldraft train CONFIG --print-config` prints all values and where they\n"
-          "are from.\n\n"
+          "One INI file describes a run. `--set SECTION.KEY=VALUE` overrides a key; the last\n"
+          "`--set` of a key wins. `cldraft train CONFIG --print-config` prints all values and\n"
+          "where they come from.\n\n"
           "This page is generated (`cldraft help --markdown config`).\n\n"
-          "* `key = value` below `[section]`; a section and a key stand there once; names are\n"
-          "  lower-case. `#` or `;` begins a comment, at the start of a line or after a blank.\n"
-          "* A value with `#`, `;` or a backslash at its end stands in double quotes. Lists are\n"
-          "  separated by commas. A line has at most 1000 bytes; nothing continues on the next.\n"
+          "* Lines are `key = value` below a `[section]`. Each section and each key occurs once.\n"
+          "  Names are lower-case. `#` or `;` starts a comment, at the start of a line or after a\n"
+          "  blank.\n"
+          "* A value that contains `#` or `;`, or ends with a backslash, needs double quotes.\n"
+          "  Commas separate the items of a list. A line has at most 1000 bytes and does not\n"
+          "  continue on the next line.\n"
           "* Paths are relative to the current directory, not to the file.\n"
-          "* Whatever is not exactly right is an error with file and line (exit code 2): unknown\n"
-          "  names, wrong types, numbers out of range, what is there twice.\n\n"
-          "The last column tells what a resumed run may change: *fixed* keys alter the\n"
-          "mathematics, so a change is refused; *free* keys do not.\n",
+          "* Unknown names, wrong types, numbers out of range and duplicates are errors with file\n"
+          "  and line (exit code 2).\n\n"
+          "The last column says what a resumed run may change. A changed *fixed* key alters the\n"
+          "mathematics and is refused; *free* keys may change.\n",
           to);
     for (const struct cld_config_key *k = cld_config_keys; k->section; k++) {
         if (opens_section(k))
             fprintf(to,
-                    "\n## [%s]\n\n%s\n\n| key | value | default | what it does | resume |\n"
+                    "\n## [%s]\n\n%s\n\n| key | values | default | meaning | resume |\n"
                     "| --- | --- | --- | --- | --- |\n",
                     k->section, cld_config_section_help(k->section));
         fprintf(to, "| `%s` | ", k->name);

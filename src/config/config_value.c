@@ -116,7 +116,7 @@ static enum cld_status refuse(const struct cld_config_key *key, const char *text
     char hint[sizeof err->hint] = "";
     FILE *to = fmemopen(hint, sizeof hint, "w");
     if (to) {
-        fprintf(to, "%s.%s takes ", key->section, key->name);
+        fprintf(to, "%s.%s accepts: ", key->section, key->name);
         cld_config_value_describe(key, to);
         fclose(to);
     }

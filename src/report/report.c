@@ -10,89 +10,29 @@
 #include "report/report_private.h"
 #include "workers/status_file.h"
 
-/* --- helpers ---------------------------------------------------------------------------------- */
+/* --- figures of a run --------------------------------------------------------------------------
+ */
 
-static void text(const struct cld_report *r, const char *what)
+static const char *state_of(const struct cld_run_data *run)
 {
-    cld_svg_write_text(what, r->to);
-}
-
-const char *cld_report_number(double v, char to[32])
-{
-    char digits[32];
-    size_t n = 0;
-    if (!isfinite(v)) {
-        strcpy(to, "\xe2\x80\x93");
-        return to;
-    }
-    if (fabs(v) < 999.5 || fabs(v) >= 1e15) {
-        snprintf(to, 32, "%.4g", v);
-        return to;
-    }
-    snprintf(digits, sizeof digits, "%.0f", v);
-    for (const char *d = digits; *d; d++) { /* a comma before every third digit from the end */
-        size_t left = strlen(d);
-        if (d > digits && d[-1] != '-' && left % 3 == 0)
-            to[n++] = ',';
-        to[n++] = *d;
-    }
-    to[n] = 0;
-    return to;
-}
-
-const char *cld_report_name(const struct cld_report *r, size_t i, char to[CLD_REPORT_NAME_BYTES])
-{
-    const char *name = r->runs[i].name;
-    for (size_t k = 0; k < r->n; k++)
-        if (k != i && !strcmp(r->runs[k].name, r->runs[i].name))
-            name = r->runs[i].dir;
-    size_t n = strlen(name), most = CLD_REPORT_NAME_BYTES - 4;
-    if (n > most) {
-        name += n - most;
-        while ((*name & 0xc0) == 0x80) /* not in the middle of a character */
-            name++;
-        snprintf(to, CLD_REPORT_NAME_BYTES, "\xe2\x80\xa6%s", name);
-    } else {
-        snprintf(to, CLD_REPORT_NAME_BYTES, "%s", name);
-    }
-    return to;
-}
-
-void cld_report_write_name(const struct cld_report *r, size_t i)
-{
-    char name[CLD_REPORT_NAME_BYTES];
-    text(r, cld_report_name(r, i, name));
-}
-
-void cld_report_swatch(const struct cld_report *r, size_t i)
-{
-    if (r->n > 1)
-        fprintf(r->to,
-                "<svg class=\"cld-chart swatch\" viewBox=\"0 0 12 12\"><g class=\"s%zu\">"
-                "<path class=\"mark\" d=\"M1 1h10v10h-10z\"/></g></svg>",
-                i % 8);
-}
-
-static const char *state_of(const struct cld_run_reader *run)
-{
-    const char *state = cld_run_reader_status_text(run, "state");
+    const char *state = cld_run_data_status_text(run, "state");
     bool has_ended = cld_run_has_ended(state);
     return !*state ? "unknown" : run->alive || has_ended ? state : "died";
 }
 
 /* Steps done and wanted: of the status, else of the metrics and the configuration. */
-static double steps_done(const struct cld_run_reader *run)
+static double steps_done(const struct cld_run_data *run)
 {
-    double status = cld_run_reader_status_number(run, "step");
-    const struct cld_series *loss = cld_run_reader_series(run, "loss");
+    double status = cld_run_data_status_number(run, "step");
+    const struct cld_series *loss = cld_run_data_series(run, "loss");
     double last = loss ? loss->step[loss->n - 1] : NAN;
     return isfinite(last) ? fmax(last, isfinite(status) ? status : 0) : status;
 }
 
-static double steps_wanted(const struct cld_run_reader *run)
+static double steps_wanted(const struct cld_run_data *run)
 {
-    double status = cld_run_reader_status_number(run, "steps");
-    return isfinite(status) ? status : strtod(cld_run_reader_value(run, "train", "steps"), NULL);
+    double status = cld_run_data_status_number(run, "steps");
+    return isfinite(status) ? status : strtod(cld_run_data_value(run, "train", "steps"), NULL);
 }
 
 static double sum(const struct cld_series *s)
@@ -130,10 +70,10 @@ static const char *duration(double ms, char to[32])
 }
 
 /* Tokens of all steps over their time. */
-static double mean_rate(const struct cld_run_reader *run)
+static double mean_rate(const struct cld_run_data *run)
 {
-    double tokens = sum(cld_run_reader_series(run, "context_tokens")),
-           ms = sum(cld_run_reader_series(run, "step_ms"));
+    double tokens = sum(cld_run_data_series(run, "context_tokens")),
+           ms = sum(cld_run_data_series(run, "step_ms"));
     return ms > 0 ? tokens / ms * 1000 : NAN;
 }
 
@@ -185,7 +125,7 @@ static void write_title(const struct cld_report *r)
 static void tile(const struct cld_report *r, const char *name, const char *value, const char *more)
 {
     fprintf(r->to, "<div class=\"tile\"><dt>%s</dt><dd>%s<span>", name, value);
-    text(r, more);
+    cld_report_write_text(r, more);
     fputs("</span></dd></div>\n", r->to);
 }
 
@@ -195,7 +135,7 @@ static void score_tile(const struct cld_report *r, const char *name, const char 
 {
     char value[32], most[32], at[32], more[96];
     double step;
-    const struct cld_series *s = cld_run_reader_series(r->runs, key);
+    const struct cld_series *s = cld_run_data_series(r->runs, key);
     double best = largest(s, &step);
     snprintf(more, sizeof more, "best %s at step %s", cld_report_number(best, most),
              cld_report_number(step, at));
@@ -204,39 +144,39 @@ static void score_tile(const struct cld_report *r, const char *name, const char 
 
 static void write_tiles(const struct cld_report *r)
 {
-    const struct cld_run_reader *run = r->runs;
-    const struct cld_series *heldout = cld_run_reader_series(run, "heldout_loss");
+    const struct cld_run_data *run = r->runs;
+    const struct cld_series *heldout = cld_run_data_series(run, "heldout_loss");
     char value[32], other[32], more[128];
     fputs("<dl class=\"tiles\">\n", r->to);
     snprintf(more, sizeof more, "of %s", cld_report_number(steps_wanted(run), other));
     tile(r, "Step", cld_report_number(steps_done(run), value), more);
     score_tile(r, "Accepted, held-out", "heldout_accepted_length",
-               *cld_run_reader_value(run, "data", "heldout") &&
-                       strcmp(cld_run_reader_value(run, "data", "heldout"), "none")
+               *cld_run_data_value(run, "data", "heldout") &&
+                       strcmp(cld_run_data_value(run, "data", "heldout"), "none")
                    ? "not evaluated yet"
                    : "data.heldout is not set");
-    if (cld_run_reader_series(run, "decoded_tokens_per_cycle"))
+    if (cld_run_data_series(run, "decoded_tokens_per_cycle"))
         score_tile(r, "Tokens per cycle, decoding", "decoded_tokens_per_cycle",
                    "no text was decoded");
     snprintf(more, sizeof more, "held-out %s", cld_report_number(cld_series_last(heldout), other));
-    tile(r, "Loss", cld_report_number(cld_series_last(cld_run_reader_series(run, "loss")), value),
+    tile(r, "Loss", cld_report_number(cld_series_last(cld_run_data_series(run, "loss")), value),
          heldout ? more : "training");
     snprintf(more, sizeof more, "%s in all",
-             cld_report_number(sum(cld_run_reader_series(run, "context_tokens")), other));
+             cld_report_number(sum(cld_run_data_series(run, "context_tokens")), other));
     tile(r, "Context tokens/s", cld_report_number(mean_rate(run), value), more);
-    tile(r, "Time in steps", duration(sum(cld_run_reader_series(run, "step_ms")), value),
-         cld_run_reader_status_text(run, "features"));
+    tile(r, "Time in steps", duration(sum(cld_run_data_series(run, "step_ms")), value),
+         cld_run_data_status_text(run, "features"));
     fputs("</dl>\n", r->to);
 }
 
-static void write_state(const struct cld_report *r, const struct cld_run_reader *run)
+static void write_state(const struct cld_report *r, const struct cld_run_data *run)
 {
     const char *state = state_of(run);
     fprintf(r->to, "<span class=\"state %s\">",
             strcmp(state, "failed") && strcmp(state, "died")
                 ? strcmp(state, "finished") ? "" : "good"
                 : "bad");
-    text(r, state);
+    cld_report_write_text(r, state);
     fputs("</span>", r->to);
 }
 
@@ -257,22 +197,22 @@ static void write_comparison(const struct cld_report *r)
         fprintf(to, "<th>%s", columns[k].name);
     fputs("<th>tokens/s<th>time in steps\n", to);
     for (size_t i = 0; i < r->n; i++) {
-        const struct cld_run_reader *run = &r->runs[i];
+        const struct cld_run_data *run = &r->runs[i];
         fputs("<tr><td class=\"name\">", to);
         cld_report_swatch(r, i);
-        text(r, run->dir);
+        cld_report_write_text(r, run->dir);
         fputs("<td>", to);
         write_state(r, run);
         fprintf(to, "<td>%s of %s", cld_report_number(steps_done(run), v),
                 cld_report_number(steps_wanted(run), w));
         for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) {
             double step;
-            const struct cld_series *s = cld_run_reader_series(run, columns[k].key);
+            const struct cld_series *s = cld_run_data_series(run, columns[k].key);
             fprintf(to, "<td>%s",
                     cld_report_number(columns[k].best ? largest(s, &step) : cld_series_last(s), v));
         }
         fprintf(to, "<td>%s<td>%s\n", cld_report_number(mean_rate(run), v),
-                duration(sum(cld_run_reader_series(run, "step_ms")), w));
+                duration(sum(cld_run_data_series(run, "step_ms")), w));
     }
     fputs("</table></div>\n", to);
 }
@@ -292,7 +232,7 @@ static void write_notes(const struct cld_report *r)
                 cld_report_write_name(r, i);
                 fputs(": ", r->to);
             }
-            text(r, r->runs[i].notes[k]);
+            cld_report_write_text(r, r->runs[i].notes[k]);
             fputs("\n", r->to);
         }
     fputs("</ul>\n", r->to);
@@ -307,7 +247,7 @@ void cld_report_summary(const struct cld_report *r)
         fputs("<p class=\"run\">", r->to);
         write_state(r, r->runs);
         fputs(" <code>", r->to);
-        text(r, r->runs->dir);
+        cld_report_write_text(r, r->runs->dir);
         fputs("</code></p>\n", r->to);
         write_tiles(r);
     }
@@ -334,7 +274,7 @@ static enum cld_status write_page(const struct cld_report *r, struct cld_error *
     return CLD_OK;
 }
 
-enum cld_status cld_report_text(const struct cld_run_reader *runs, size_t n, char **out,
+enum cld_status cld_report_text(const struct cld_run_data *runs, size_t n, char **out,
                                 size_t *n_bytes, struct cld_error *err)
 {
     struct cld_report r = {runs, n, NULL};

@@ -147,7 +147,7 @@ static void add_verticals(struct chart *c, const char *name, const double *steps
 }
 
 /* Where the run went on after a stop, and which steps had no finite gradient. */
-static void add_events(struct chart *c, const struct cld_run_reader *run)
+static void add_events(struct chart *c, const struct cld_run_data *run)
 {
     double steps[64];
     size_t n = 0;
@@ -155,7 +155,7 @@ static void add_events(struct chart *c, const struct cld_run_reader *run)
         if (run->events[i].kind == CLD_EVENT_RESUMED && isfinite(run->events[i].first))
             steps[n++] = run->events[i].first;
     add_verticals(c, "resumed", steps, n);
-    const struct cld_series *skipped = cld_run_reader_series(run, "skipped");
+    const struct cld_series *skipped = cld_run_data_series(run, "skipped");
     n = 0;
     for (size_t i = 0; skipped && i < skipped->n && n < 64; i++)
         if (skipped->value[i] > 0)
@@ -255,7 +255,7 @@ static enum cld_status draw_one(const struct cld_report *r, const struct kind *k
     struct chart c;
     chart_begin(&c, r, k->title, k->note);
     for (const struct part *p = k->parts; p->key; p++)
-        add_curve(&c, p->name, cld_run_reader_series(r->runs, p->key), p->scale, p->offset);
+        add_curve(&c, p->name, cld_run_data_series(r->runs, p->key), p->scale, p->offset);
     if (k->events)
         add_events(&c, r->runs);
     finish_axis(&c, k);
@@ -273,7 +273,7 @@ static enum cld_status draw_compared(const struct cld_report *r, const struct ki
             continue;
         chart_begin(&c, r, p->title, p->note);
         for (size_t i = 0; i < r->n; i++) {
-            add_curve(&c, cld_report_name(r, i, name), cld_run_reader_series(&r->runs[i], p->key),
+            add_curve(&c, cld_report_name(r, i, name), cld_run_data_series(&r->runs[i], p->key),
                       p->scale, p->offset);
             keep_colours(&c, i + 1);
         }
@@ -291,13 +291,13 @@ static enum cld_status draw(const struct cld_report *r, const struct kind *k, st
 /* --- positions -------------------------------------------------------------------------------- */
 
 /* How many keys PREFIX1, PREFIX2, ... the run has. */
-static size_t n_positions(const struct cld_run_reader *run, const char *prefix)
+static size_t n_positions(const struct cld_run_data *run, const char *prefix)
 {
     char key[64];
     size_t n = 0;
     do
         snprintf(key, sizeof key, "%s%zu", prefix, n + 1);
-    while (cld_run_reader_series(run, key) && ++n < 64);
+    while (cld_run_data_series(run, key) && ++n < 64);
     return n;
 }
 
@@ -334,7 +334,7 @@ static enum cld_status draw_positions_by_step(const struct cld_report *r, struct
     for (size_t i = 0; i < n; i++) {
         snprintf(key, sizeof key, "%s%zu", prefix, chosen[i]);
         snprintf(name, sizeof name, "%zu", chosen[i]);
-        add_curve(&c, name, cld_run_reader_series(r->runs, key), 1, 0);
+        add_curve(&c, name, cld_run_data_series(r->runs, key), 1, 0);
     }
     c.y.min = 0;
     c.y.max = c.most > 0 ? c.most : 1;
@@ -354,7 +354,7 @@ static double recent(const struct cld_series *s, bool last_alone)
     return n ? sum / (double)n : NAN;
 }
 
-static void add_profile(struct chart *c, const struct cld_run_reader *run, const char *prefix,
+static void add_profile(struct chart *c, const struct cld_run_data *run, const char *prefix,
                         bool last_alone, const char *name)
 {
     size_t n = n_positions(run, prefix);
@@ -363,7 +363,7 @@ static void add_profile(struct chart *c, const struct cld_run_reader *run, const
         char key[64];
         snprintf(key, sizeof key, "%s%zu", prefix, i + 1);
         v->x[i] = (double)(i + 1);
-        v->y[i] = recent(cld_run_reader_series(run, key), last_alone);
+        v->y[i] = recent(cld_run_data_series(run, key), last_alone);
         note_range(c, v->y[i]);
     }
 }
@@ -381,7 +381,7 @@ static enum cld_status draw_profile(const struct cld_report *r, struct cld_error
                       "if all before them were accepted");
     c.x.label = "position in the block";
     for (size_t i = 0; i < r->n; i++) {
-        const struct cld_run_reader *run = &r->runs[i];
+        const struct cld_run_data *run = &r->runs[i];
         bool heldout = n_positions(run, "heldout_accuracy_") > 0;
         if (r->n > 1) {
             add_profile(&c, run, heldout ? "heldout_accuracy_" : "accuracy_", heldout,
@@ -401,10 +401,10 @@ static enum cld_status draw_profile(const struct cld_report *r, struct cld_error
 /* --- shares of time --------------------------------------------------------------------------- */
 
 /* 1 - sum of waits / step_ms, of the steps that have all of them; empty where a run has none. */
-static enum cld_status busy_share(const struct cld_run_reader *run, const char *const *waits,
+static enum cld_status busy_share(const struct cld_run_data *run, const char *const *waits,
                                   struct cld_series *out, struct cld_error *err)
 {
-    const struct cld_series *step = cld_run_reader_series(run, "step_ms");
+    const struct cld_series *step = cld_run_data_series(run, "step_ms");
     bool any = false;
     *out = (struct cld_series){.n = step ? step->n : 0};
     if (!step)
@@ -418,7 +418,7 @@ static enum cld_status busy_share(const struct cld_run_reader *run, const char *
         out->value[i] = 1;
     }
     for (size_t w = 0; waits[w]; w++) {
-        const struct cld_series *s = cld_run_reader_series(run, waits[w]);
+        const struct cld_series *s = cld_run_data_series(run, waits[w]);
         for (size_t i = 0, k = 0; s && i < step->n; i++) {
             while (k < s->n && s->step[k] < step->step[i])
                 k++;
@@ -438,7 +438,7 @@ static const char *const target_waits[] = {"wait_slot_ms", NULL};
 static const char *const drafter_waits[] = {"wait_features_ms", "wait_exchange_ms", "data_wait_ms",
                                             NULL};
 
-static enum cld_status add_busy(struct chart *c, const struct cld_run_reader *run,
+static enum cld_status add_busy(struct chart *c, const struct cld_run_data *run,
                                 const char *const *waits, const char *name, struct cld_error *err)
 {
     struct cld_series share;
@@ -460,8 +460,8 @@ static enum cld_status draw_busy(const struct cld_report *r, struct cld_error *e
                          : "part of a step in which workers had not to wait, mean over a side's; "
                            "ring: share of full slots; %");
     for (size_t i = 0; i < r->n && !s; i++) {
-        const struct cld_run_reader *run = &r->runs[i];
-        bool ring = cld_run_reader_series(run, "wait_slot_ms") != NULL;
+        const struct cld_run_data *run = &r->runs[i];
+        bool ring = cld_run_data_series(run, "wait_slot_ms") != NULL;
         if (r->n > 1) {
             s = add_busy(&c, run, drafter_waits, cld_report_name(r, i, name), err);
             keep_colours(&c, i + 1);
@@ -471,7 +471,7 @@ static enum cld_status draw_busy(const struct cld_report *r, struct cld_error *e
             s = add_busy(&c, run, target_waits, "targets", err);
         if (!s)
             s = add_busy(&c, run, drafter_waits, ring ? "drafters" : "trainer", err);
-        add_curve(&c, "ring", cld_run_reader_series(run, "ring_fill"), 100, 0);
+        add_curve(&c, "ring", cld_run_data_series(run, "ring_fill"), 100, 0);
     }
     c.y.min = 0;
     c.y.max = 100;

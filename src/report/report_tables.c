@@ -8,11 +8,6 @@
 
 enum { most_events = 200 }; /* of a run; then the first and the last of them */
 
-static void text(const struct cld_report *r, const char *what)
-{
-    cld_svg_write_text(what, r->to);
-}
-
 /* "Workers", or of which run where there are several. */
 static void heading(const struct cld_report *r, size_t i)
 {
@@ -43,7 +38,7 @@ static void row(const struct cld_report *r, const char *name, const char *value)
     if (!*value)
         return;
     fprintf(r->to, "<dt>%s</dt><dd>", name);
-    text(r, value);
+    cld_report_write_text(r, value);
     fputs("</dd>\n", r->to);
 }
 
@@ -68,7 +63,7 @@ static void write_memory(const struct cld_report *r, double planned, double held
     if (isfinite(held) && isfinite(planned) && planned > 0) {
         snprintf(more, sizeof more, "; planned %s (%+.2f %%)", gib(planned, a),
                  100 * (held / planned - 1));
-        text(r, more);
+        cld_report_write_text(r, more);
     }
 }
 
@@ -79,9 +74,9 @@ static void write_worker(const struct cld_report *r, const json_t *device, const
     double held = number_of(status, "held_bytes"), budget = number_of(status, "budget_bytes"),
            busy = number_of(status, "busy"), build_ms = number_of(device, "build_ms");
     fputs("<div class=\"worker\"><b>", r->to);
-    text(r, device ? text_of(device, "worker") : text_of(status, "name"));
+    cld_report_write_text(r, device ? text_of(device, "worker") : text_of(status, "name"));
     fputs("</b> ", r->to);
-    text(r, text_of(status, "state"));
+    cld_report_write_text(r, text_of(status, "state"));
     if (isfinite(busy))
         fprintf(r->to, " \xc2\xb7 busy %.0f %% of its last seconds", 100 * busy);
     write_memory(r, number_of(device, "planned_bytes"),
@@ -143,7 +138,7 @@ static void write_event(const struct cld_report *r, const struct cld_event *e)
 {
     char first[32], last[32];
     fprintf(r->to, "<tr class=\"%s\"><td class=\"when\">", kind_name(e->kind));
-    text(r, e->time);
+    cld_report_write_text(r, e->time);
     fprintf(r->to, "<td class=\"at\">%s",
             isfinite(e->first) ? cld_report_number(e->first, first) : "");
     if (e->last > e->first)
@@ -152,13 +147,13 @@ static void write_event(const struct cld_report *r, const struct cld_event *e)
     if (e->n > 1)
         fprintf(r->to, " \xc3\x97 %zu", e->n);
     fputs("<td class=\"what\">", r->to);
-    text(r, e->text);
+    cld_report_write_text(r, e->text);
     if (e->n > 1)
         fputs(" \xe2\x80\xa6 and so on", r->to);
     fputs("\n", r->to);
 }
 
-static void write_checkpoints(const struct cld_report *r, const struct cld_run_reader *run)
+static void write_checkpoints(const struct cld_report *r, const struct cld_run_data *run)
 {
     char step[32];
     if (!run->n_checkpoints)
@@ -177,7 +172,7 @@ static void write_checkpoints(const struct cld_report *r, const struct cld_run_r
     fputs(".</p>\n", r->to);
 }
 
-static void write_events(const struct cld_report *r, const struct cld_run_reader *run)
+static void write_events(const struct cld_report *r, const struct cld_run_data *run)
 {
     size_t n = run->n_events;
     fputs("<div class=\"wide\"><table class=\"events\">\n<tr><th>time<th>step<th>what<th>\n",
@@ -198,7 +193,7 @@ void cld_report_events(const struct cld_report *r)
 {
     fputs("<section>\n<h2>Events</h2>\n", r->to);
     for (size_t i = 0; i < r->n; i++) {
-        const struct cld_run_reader *run = &r->runs[i];
+        const struct cld_run_data *run = &r->runs[i];
         heading(r, i);
         write_checkpoints(r, run);
         if (run->n_events)
@@ -214,8 +209,8 @@ void cld_report_events(const struct cld_report *r)
 /* --- configurations --------------------------------------------------------------------------- */
 
 /* NULL: the run has no such key. */
-static const struct cld_run_reader_key *find_key(const struct cld_run_reader *run,
-                                                 const struct cld_run_reader_key *like)
+static const struct cld_run_data_key *find_key(const struct cld_run_data *run,
+                                               const struct cld_run_data_key *like)
 {
     for (size_t i = 0; i < run->n_config; i++)
         if (!strcmp(run->config[i].section, like->section) &&
@@ -224,10 +219,10 @@ static const struct cld_run_reader_key *find_key(const struct cld_run_reader *ru
     return NULL;
 }
 
-static bool differs(const struct cld_report *r, const struct cld_run_reader_key *key)
+static bool differs(const struct cld_report *r, const struct cld_run_data_key *key)
 {
     for (size_t i = 0; i < r->n; i++) {
-        const struct cld_run_reader_key *k = find_key(&r->runs[i], key);
+        const struct cld_run_data_key *k = find_key(&r->runs[i], key);
         if (r->runs[i].n_config && (!k || strcmp(k->value, key->value)))
             return true;
     }
@@ -235,7 +230,7 @@ static bool differs(const struct cld_report *r, const struct cld_run_reader_key 
 }
 
 /* Keys of run i that no run before it has. */
-static bool is_first(const struct cld_report *r, size_t i, const struct cld_run_reader_key *key)
+static bool is_first(const struct cld_report *r, size_t i, const struct cld_run_data_key *key)
 {
     for (size_t k = 0; k < i; k++)
         if (find_key(&r->runs[k], key))
@@ -243,16 +238,16 @@ static bool is_first(const struct cld_report *r, size_t i, const struct cld_run_
     return true;
 }
 
-static void write_difference(const struct cld_report *r, const struct cld_run_reader_key *key)
+static void write_difference(const struct cld_report *r, const struct cld_run_data_key *key)
 {
     fputs("<tr><td>", r->to);
-    text(r, key->section);
+    cld_report_write_text(r, key->section);
     fputs(".", r->to);
-    text(r, key->name);
+    cld_report_write_text(r, key->name);
     for (size_t i = 0; i < r->n; i++) {
-        const struct cld_run_reader_key *k = find_key(&r->runs[i], key);
+        const struct cld_run_data_key *k = find_key(&r->runs[i], key);
         fputs("<td>", r->to);
-        text(r, k ? k->value : "\xe2\x80\x93");
+        cld_report_write_text(r, k ? k->value : "\xe2\x80\x93");
     }
     fputs("\n", r->to);
 }
@@ -265,7 +260,7 @@ void cld_report_differences(const struct cld_report *r)
     fputs("<section>\n<h2>What the configurations differ in</h2>\n", r->to);
     for (size_t i = 0; i < r->n; i++)
         for (size_t k = 0; k < r->runs[i].n_config; k++) {
-            const struct cld_run_reader_key *key = &r->runs[i].config[k];
+            const struct cld_run_data_key *key = &r->runs[i].config[k];
             if (!is_first(r, i, key) || !differs(r, key))
                 continue;
             if (!n++) {
@@ -285,25 +280,25 @@ void cld_report_differences(const struct cld_report *r)
 
 static void write_configuration(const struct cld_report *r, size_t at)
 {
-    const struct cld_run_reader *run = &r->runs[at];
+    const struct cld_run_data *run = &r->runs[at];
     fputs("<details><summary>", r->to);
     if (r->n > 1)
         cld_report_write_name(r, at);
     else
-        text(r, "All values");
+        cld_report_write_text(r, "All values");
     fputs("</summary>\n<div class=\"wide\"><table class=\"values "
           "stacked\">\n<tr><th>key<th>value<th>from\n",
           r->to);
     for (size_t i = 0; i < run->n_config; i++) {
-        const struct cld_run_reader_key *k = &run->config[i];
+        const struct cld_run_data_key *k = &run->config[i];
         fprintf(r->to, "<tr%s><td>", strcmp(k->origin, "default") ? "" : " class=\"default\"");
-        text(r, k->section);
+        cld_report_write_text(r, k->section);
         fputs(".", r->to);
-        text(r, k->name);
+        cld_report_write_text(r, k->name);
         fputs("<td>", r->to);
-        text(r, k->value);
+        cld_report_write_text(r, k->value);
         fputs("<td class=\"origin\">", r->to);
-        text(r, k->origin);
+        cld_report_write_text(r, k->origin);
         fputs("\n", r->to);
     }
     fputs("</table></div></details>\n", r->to);

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,88 +12,8 @@
 #include "base/grow.h"
 #include "formats/json_fields.h"
 #include "formats/json_read.h"
+#include "report/run_reader_parts.h"
 #include "workers/status_file.h"
-
-/* --- what others ask -------------------------------------------------------------------------- */
-
-const struct cld_series *cld_run_reader_series(const struct cld_run_reader *r, const char *key)
-{
-    for (size_t i = 0; i < r->n_series; i++)
-        if (!strcmp(r->series[i].key, key))
-            return r->series[i].n ? &r->series[i] : NULL;
-    return NULL;
-}
-
-double cld_series_last(const struct cld_series *s)
-{
-    for (size_t i = s ? s->n : 0; i-- > 0;)
-        if (isfinite(s->value[i]))
-            return s->value[i];
-    return NAN;
-}
-
-const char *cld_run_reader_status_text(const struct cld_run_reader *r, const char *key)
-{
-    const char *v = json_string_value(json_object_get(r->status, key));
-    return v ? v : "";
-}
-
-double cld_run_reader_status_number(const struct cld_run_reader *r, const char *key)
-{
-    const json_t *v = json_object_get(r->status, key);
-    return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
-const char *cld_run_reader_value(const struct cld_run_reader *r, const char *section,
-                                 const char *name)
-{
-    for (size_t i = 0; i < r->n_config; i++)
-        if (!strcmp(r->config[i].section, section) && !strcmp(r->config[i].name, name))
-            return r->config[i].value;
-    return "";
-}
-
-/* --- filling ---------------------------------------------------------------------------------- */
-
-enum cld_status cld_run_reader_note(struct cld_run_reader *r, struct cld_error *err,
-                                    const char *fmt, ...)
-{
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    enum cld_status s = cld_grow(&r->notes, &r->notes_cap, r->n_notes + 1, sizeof *r->notes, err);
-    if (s)
-        return s;
-    if (!(r->notes[r->n_notes] = strdup(text)))
-        return cld_fail_memory(err, "a report");
-    r->n_notes++;
-    return CLD_OK;
-}
-
-enum cld_status cld_run_reader_event(struct cld_run_reader *r, enum cld_event_kind kind,
-                                     double step, const char *time, const char *text,
-                                     struct cld_error *err)
-{
-    struct cld_event *last = r->n_events ? &r->events[r->n_events - 1] : NULL;
-    if (last && last->kind == kind && (kind == CLD_EVENT_CHECKPOINT || kind == CLD_EVENT_SKIPPED)) {
-        last->last = step;
-        last->n++;
-        return CLD_OK;
-    }
-    enum cld_status s =
-        cld_grow(&r->events, &r->events_cap, r->n_events + 1, sizeof *r->events, err);
-    if (s)
-        return s;
-    struct cld_event *e = &r->events[r->n_events];
-    *e = (struct cld_event){.kind = kind, .first = step, .last = step, .n = 1};
-    snprintf(e->time, sizeof e->time, "%s", time);
-    if (!(e->text = strdup(text)))
-        return cld_fail_memory(err, "a report");
-    r->n_events++;
-    return CLD_OK;
-}
 
 /* --- configuration ---------------------------------------------------------------------------- */
 
@@ -128,7 +47,7 @@ static void replace(char **text, const char *by)
 }
 
 /* Runs of several versions are compared by the names of today. */
-static void rename_key(struct cld_run_reader_key *k)
+static void rename_key(struct cld_run_data_key *k)
 {
     char now[CLD_NAME_BYTES], name[2 * CLD_NAME_BYTES];
     if (cld_old_name(CLD_NAME_KEY, k->section, k->name, now))
@@ -139,7 +58,7 @@ static void rename_key(struct cld_run_reader_key *k)
 }
 
 /* A line "key = value  # origin" of a section. */
-static enum cld_status take_key(struct cld_run_reader *r, const char *section, const char *line,
+static enum cld_status take_key(struct cld_run_data *r, const char *section, const char *line,
                                 struct cld_error *err)
 {
     const char *equals = strchr(line, '=');
@@ -148,10 +67,9 @@ static enum cld_status take_key(struct cld_run_reader *r, const char *section, c
     if (s)
         return s;
     const char *end = end_of_value(equals + 1), *origin = end + strspn(end, " \t#;");
-    struct cld_run_reader_key *k = &r->config[r->n_config++];
-    *k = (struct cld_run_reader_key){strdup(section), trimmed(line, equals),
-                                     trimmed(equals + 1, end),
-                                     trimmed(origin, origin + strlen(origin))};
+    struct cld_run_data_key *k = &r->config[r->n_config++];
+    *k = (struct cld_run_data_key){strdup(section), trimmed(line, equals), trimmed(equals + 1, end),
+                                   trimmed(origin, origin + strlen(origin))};
     if (k->section && k->name && k->value)
         rename_key(k);
     return k->section && k->name && k->value && k->origin ? CLD_OK
@@ -159,15 +77,14 @@ static enum cld_status take_key(struct cld_run_reader *r, const char *section, c
 }
 
 /* cld_config_text's form, read without judging: the file may be another version's. */
-static enum cld_status read_config(struct cld_run_reader *r, const char *path,
-                                   struct cld_error *err)
+static enum cld_status read_config(struct cld_run_data *r, const char *path, struct cld_error *err)
 {
     struct cld_error why = CLD_ERROR_INIT;
     enum cld_status s = CLD_OK;
     char *text = NULL, *section = NULL, *rest = NULL;
     size_t n_bytes = 0;
     if (cld_file_read(path, 1 << 20, &text, &n_bytes, &why))
-        return cld_run_reader_note(r, err, "config.resolved.ini cannot be read: no configuration.");
+        return cld_run_data_note(r, err, "config.resolved.ini cannot be read: no configuration.");
     for (char *line = strtok_r(text, "\n", &rest); line && !s; line = strtok_r(NULL, "\n", &rest)) {
         char *close = *line == '[' ? strchr(line, ']') : NULL;
         if (close) {
@@ -184,15 +101,15 @@ static enum cld_status read_config(struct cld_run_reader *r, const char *path,
 /* --- status, devices, checkpoints ------------------------------------------------------------- */
 
 /* NULL and a note where the file is not there or not what it should be. */
-static enum cld_status read_json(struct cld_run_reader *r, const char *path, const char *name,
+static enum cld_status read_json(struct cld_run_data *r, const char *path, const char *name,
                                  const char *without, json_t **out, struct cld_error *err)
 {
     json_error_t where;
     *out = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
     if (*out)
         return CLD_OK;
-    return cld_run_reader_note(r, err, "%s %s: %s.", name,
-                               cld_file_exists(path) ? "cannot be read" : "is not there", without);
+    return cld_run_data_note(r, err, "%s %s: %s.", name,
+                             cld_file_exists(path) ? "cannot be read" : "is not there", without);
 }
 
 static int by_number(const void *a, const void *b)
@@ -210,7 +127,7 @@ static double step_of(const char *name)
     return strtod(name + 5, &end);
 }
 
-static enum cld_status read_checkpoints(struct cld_run_reader *r, const char *path,
+static enum cld_status read_checkpoints(struct cld_run_data *r, const char *path,
                                         struct cld_error *err)
 {
     struct cld_error why = CLD_ERROR_INIT;
@@ -218,8 +135,8 @@ static enum cld_status read_checkpoints(struct cld_run_reader *r, const char *pa
     char **names = NULL, to[256], *best = NULL;
     size_t n = 0;
     if (!cld_dir_exists(path) || cld_dir_list(path, &names, &n, &why))
-        return cld_run_reader_note(r, err,
-                                   "checkpoints/ is not there: no checkpoint was written yet.");
+        return cld_run_data_note(r, err,
+                                 "checkpoints/ is not there: no checkpoint was written yet.");
     for (size_t i = 0; i < n && !s; i++) {
         double step = step_of(names[i]);
         if (isfinite(step) && !(s = cld_grow(&r->checkpoints, &r->checkpoints_cap,
@@ -244,13 +161,13 @@ static enum cld_status read_checkpoints(struct cld_run_reader *r, const char *pa
 
 /* How it ended, as the last event. A state that only a living run can be in, and none alive: it
  * died. */
-static enum cld_status note_end(struct cld_run_reader *r, struct cld_error *err)
+static enum cld_status note_end(struct cld_run_data *r, struct cld_error *err)
 {
-    const char *state = cld_run_reader_status_text(r, "state"),
-               *error = cld_run_reader_status_text(r, "error");
+    const char *state = cld_run_data_status_text(r, "state"),
+               *error = cld_run_data_status_text(r, "error");
     bool has_ended = cld_run_has_ended(state);
     char text[1024], when[24] = "";
-    double unix_s = cld_run_reader_status_number(r, "updated_unix");
+    double unix_s = cld_run_data_status_number(r, "updated_unix");
     struct tm tm;
     if (!*state || (r->alive && !has_ended))
         return CLD_OK;
@@ -261,8 +178,8 @@ static enum cld_status note_end(struct cld_run_reader *r, struct cld_error *err)
         snprintf(text, sizeof text, "%s%s%s", state, *error ? ": " : "", error);
     else
         snprintf(text, sizeof text, "died while it was %s; go on with --resume", state);
-    return cld_run_reader_event(r, CLD_EVENT_ENDED, cld_run_reader_status_number(r, "step"), when,
-                                text, err);
+    return cld_run_data_event(r, CLD_EVENT_ENDED, cld_run_data_status_number(r, "step"), when, text,
+                              err);
 }
 
 /* --- all of it -------------------------------------------------------------------------------- */
@@ -298,7 +215,7 @@ static char *last_component(const char *dir)
     return from == n ? strdup(dir) : strndup(dir + from, n - from);
 }
 
-static enum cld_status read_all(struct cld_run_reader *r, char *const *path, struct cld_error *err)
+static enum cld_status read_all(struct cld_run_data *r, char *const *path, struct cld_error *err)
 {
     enum cld_status s;
     if ((s = read_config(r, path[0], err)) || (s = cld_run_reader_read_metrics(r, path[1], err)) ||
@@ -315,13 +232,12 @@ static enum cld_status read_all(struct cld_run_reader *r, char *const *path, str
     return note_end(r, err);
 }
 
-enum cld_status cld_run_reader_read(const char *dir, struct cld_run_reader *r,
-                                    struct cld_error *err)
+enum cld_status cld_run_reader_read(const char *dir, struct cld_run_data *r, struct cld_error *err)
 {
     enum { N_FILES = sizeof files / sizeof *files };
     char *path[N_FILES] = {NULL};
     enum cld_status s = check_dir(dir, err);
-    *r = (struct cld_run_reader){.best_step = NAN};
+    *r = (struct cld_run_data){.best_step = NAN};
     if (s)
         return s;
     bool ok = (r->dir = strdup(dir)) && (r->name = last_component(dir));
@@ -333,33 +249,4 @@ enum cld_status cld_run_reader_read(const char *dir, struct cld_run_reader *r,
     for (size_t i = 0; i < N_FILES; i++)
         free(path[i]);
     return s;
-}
-
-void cld_run_reader_free(struct cld_run_reader *r)
-{
-    for (size_t i = 0; i < r->n_series; i++) {
-        free(r->series[i].key);
-        free(r->series[i].step);
-        free(r->series[i].value);
-    }
-    for (size_t i = 0; i < r->n_config; i++) {
-        free(r->config[i].section);
-        free(r->config[i].name);
-        free(r->config[i].value);
-        free(r->config[i].origin);
-    }
-    for (size_t i = 0; i < r->n_events; i++)
-        free(r->events[i].text);
-    for (size_t i = 0; i < r->n_notes; i++)
-        free(r->notes[i]);
-    json_decref(r->status);
-    json_decref(r->devices);
-    free(r->series);
-    free(r->config);
-    free(r->events);
-    free(r->checkpoints);
-    free(r->notes);
-    free(r->dir);
-    free(r->name);
-    *r = (struct cld_run_reader){.best_step = NAN};
 }

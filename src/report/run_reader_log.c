@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/types.h>
 
-#include "report/run_reader.h"
+#include "report/run_reader_parts.h"
 
 /* The number behind the last of `what` in text; NaN: there is none. */
 static double number_after(const char *text, const char *what)
@@ -27,7 +27,7 @@ static bool begins(const char *text, const char *with)
 }
 
 /* One line without its end: "TIME LEVEL [THREAD] TEXT". *step: where the run was at it. */
-static enum cld_status take_line(struct cld_run_reader *r, char *line, double *step,
+static enum cld_status take_line(struct cld_run_data *r, char *line, double *step,
                                  struct cld_error *err)
 {
     char *level = strchr(line, ' '), *thread = level ? strchr(level + 1, ' ') : NULL;
@@ -44,19 +44,18 @@ static enum cld_status take_line(struct cld_run_reader *r, char *line, double *s
     if (is_progress)
         return CLD_OK;
     if (begins(text, "resuming from "))
-        return cld_run_reader_event(r, CLD_EVENT_RESUMED, *step, line, text, err);
+        return cld_run_data_event(r, CLD_EVENT_RESUMED, *step, line, text, err);
     if (begins(text, "step ") && strstr(text, ": checkpoint "))
-        return cld_run_reader_event(r, CLD_EVENT_CHECKPOINT, *step, line, text, err);
+        return cld_run_data_event(r, CLD_EVENT_CHECKPOINT, *step, line, text, err);
     if (!strcmp(level, "warning"))
-        return cld_run_reader_event(
+        return cld_run_data_event(
             r, strstr(text, " was skipped: ") ? CLD_EVENT_SKIPPED : CLD_EVENT_WARNING, *step, line,
             text, err);
-    return strcmp(level, "error")
-               ? CLD_OK
-               : cld_run_reader_event(r, CLD_EVENT_ERROR, *step, line, text, err);
+    return strcmp(level, "error") ? CLD_OK
+                                  : cld_run_data_event(r, CLD_EVENT_ERROR, *step, line, text, err);
 }
 
-enum cld_status cld_run_reader_read_log(struct cld_run_reader *r, const char *path,
+enum cld_status cld_run_reader_read_log(struct cld_run_data *r, const char *path,
                                         struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -66,8 +65,8 @@ enum cld_status cld_run_reader_read_log(struct cld_run_reader *r, const char *pa
     double step = NAN;
     FILE *f = fopen(path, "r");
     if (!f)
-        return cld_run_reader_note(r, err, "log.txt cannot be read (%s): events are incomplete.",
-                                   strerror(errno));
+        return cld_run_data_note(r, err, "log.txt cannot be read (%s): events are incomplete.",
+                                 strerror(errno));
     while (!s && (n = getline(&line, &cap, f)) > 0 && line[n - 1] == '\n') {
         line[n - 1] = 0;
         s = take_line(r, line, &step, err);

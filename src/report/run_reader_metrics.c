@@ -9,11 +9,11 @@
 #include "base/file.h"
 #include "base/grow.h"
 #include "formats/json_read.h"
-#include "report/run_reader.h"
+#include "report/run_reader_parts.h"
 
 /* Keys come in the same order in every line of a kind, so the one behind the last is looked at
  * first. */
-static enum cld_status find_series(struct cld_run_reader *r, const char *key, size_t *at,
+static enum cld_status find_series(struct cld_run_data *r, const char *key, size_t *at,
                                    struct cld_error *err)
 {
     for (size_t i = 0; i < r->n_series; i++) {
@@ -56,7 +56,7 @@ static enum cld_status put(struct cld_series *s, double step, double value, stru
     return CLD_OK;
 }
 
-static enum cld_status take_line(struct cld_run_reader *r, json_t *line, double step, size_t *at,
+static enum cld_status take_line(struct cld_run_data *r, json_t *line, double step, size_t *at,
                                  struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -77,7 +77,7 @@ static enum cld_status take_line(struct cld_run_reader *r, json_t *line, double 
     return CLD_OK;
 }
 
-enum cld_status cld_run_reader_read_metrics(struct cld_run_reader *r, const char *path,
+enum cld_status cld_run_reader_read_metrics(struct cld_run_data *r, const char *path,
                                             struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -86,8 +86,8 @@ enum cld_status cld_run_reader_read_metrics(struct cld_run_reader *r, const char
     ssize_t n;
     FILE *f = fopen(path, "r");
     if (!f)
-        return cld_run_reader_note(r, err, "metrics.jsonl cannot be read (%s): no curves.",
-                                   strerror(errno));
+        return cld_run_data_note(r, err, "metrics.jsonl cannot be read (%s): no curves.",
+                                 strerror(errno));
     while (!s && (n = getline(&text, &cap, f)) > 0) {
         if (text[n - 1] != '\n') {
             r->torn = true; /* being written, or cut off in a crash */
@@ -105,19 +105,18 @@ enum cld_status cld_run_reader_read_metrics(struct cld_run_reader *r, const char
     fclose(f);
     free(text);
     if (!s && r->torn)
-        s = cld_run_reader_note(r, err,
-                                "The last line of metrics.jsonl has no end: it is left out.");
+        s = cld_run_data_note(r, err, "The last line of metrics.jsonl has no end: it is left out.");
     if (!s && r->n_bad)
-        s = cld_run_reader_note(r, err,
-                                "%zu of %zu lines of metrics.jsonl are no metrics: they are left "
-                                "out.",
-                                r->n_bad, r->n_lines);
+        s = cld_run_data_note(r, err,
+                              "%zu of %zu lines of metrics.jsonl are no metrics: they are left "
+                              "out.",
+                              r->n_bad, r->n_lines);
     if (!s && r->n_again)
-        s = cld_run_reader_note(r, err,
-                                "%zu steps are in metrics.jsonl again after a resume: the later "
-                                "lines count.",
-                                r->n_again);
-    if (!s && !cld_run_reader_series(r, "loss"))
-        s = cld_run_reader_note(r, err, "metrics.jsonl has no step yet.");
+        s = cld_run_data_note(r, err,
+                              "%zu steps are in metrics.jsonl again after a resume: the later "
+                              "lines count.",
+                              r->n_again);
+    if (!s && !cld_run_data_series(r, "loss"))
+        s = cld_run_data_note(r, err, "metrics.jsonl has no step yet.");
     return s;
 }
