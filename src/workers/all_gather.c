@@ -46,7 +46,7 @@ static enum cld_status send_weights(struct cld_collectives_member *m, size_t b,
     return s;
 }
 
-enum cld_status cld_all_gather_copy_in(struct cld_collectives_member *m, size_t j, size_t b,
+static enum cld_status copy_weights_in(struct cld_collectives_member *m, size_t j, size_t b,
                                        struct cld_range r, struct cld_error *err)
 {
     const struct cld_collectives *x = m->x;
@@ -76,7 +76,7 @@ static enum cld_status begin_weights(struct cld_collectives_member *m, const str
     if ((s = cld_collectives_wait_read(m, err)) || (s = receive_weights(m, err)) ||
         (s = cld_event_after_kernels(m->w->q, &m->free, err)))
         return s;
-    cld_collectives_begin_reading(m, CLD_CARGO_WEIGHTS);
+    cld_collectives_begin_reading(m, CLD_CARGO_WEIGHTS, copy_weights_in);
     m->n_passed = 0;
     m->moving = true;
     for (size_t i = 0; i < x->n_buckets && !s; i++) {

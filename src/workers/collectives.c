@@ -161,23 +161,22 @@ enum cld_status cld_collectives_read(struct cld_collectives_member *m, enum cld_
                                      size_t j, size_t n, enum cld_read_until until,
                                      struct cld_error *err)
 {
-    enum cld_status (*const copy_in[CLD_N_CARGOES])(
-        struct cld_collectives_member * m, size_t j, size_t b, struct cld_range r,
-        struct cld_error * err) = {cld_reduce_scatter_copy_in, cld_all_gather_copy_in};
     enum cld_status s = CLD_OK;
     for (size_t *i = &m->next[cargo][j]; *i < n; ++*i) {
         size_t b = cld_collectives_bucket(m->x, cargo, *i);
         struct cld_range r = cld_collectives_part(m, b, cargo == CLD_CARGO_GRADIENTS ? m->at : j);
         bool yes = false;
         if (r.n && ((s = look(m, cargo, j, *i, until, &yes, err)) || !yes ||
-                    (s = copy_in[cargo](m, j, b, r, err))))
+                    (s = m->copy_in[cargo](m, j, b, r, err))))
             return s;
     }
     return CLD_OK;
 }
 
-void cld_collectives_begin_reading(struct cld_collectives_member *m, enum cld_cargo cargo)
+void cld_collectives_begin_reading(struct cld_collectives_member *m, enum cld_cargo cargo,
+                                   cld_copy_in_fn *copy_in)
 {
+    m->copy_in[cargo] = copy_in;
     memset(m->next[cargo], 0, cld_collectives_n(m->x) * sizeof *m->next[cargo]);
 }
 

@@ -13,6 +13,11 @@ struct cld_range {
  * weights travel in the reverse order. */
 enum cld_cargo { CLD_CARGO_GRADIENTS, CLD_CARGO_WEIGHTS, CLD_N_CARGOES };
 
+/* Begins to copy r, a part of bucket b of drafter j, to the device of `m`. */
+struct cld_collectives_member;
+typedef enum cld_status cld_copy_in_fn(struct cld_collectives_member *m, size_t j, size_t b,
+                                       struct cld_range r, struct cld_error *err);
+
 /* A drafter of this process. Its thread changes it; others read n_there and n_read under the lock,
  * and the staging area when these say that something is there. */
 struct cld_collectives_member {
@@ -27,9 +32,10 @@ struct cld_collectives_member {
     struct cld_event free;       /* end of kernels that may read weights that are to be replaced */
     struct cld_event busy;       /* end of the kernels enqueued when it began to wait for weights */
     size_t *next[CLD_N_CARGOES]; /* [n_drafters] buckets of each that were read in this round */
-    size_t n_begun;              /* buckets of gradients of this step that are travelling */
-    size_t n_passed;             /* buckets of weights that others may read in this round */
-    bool moving;                 /* weights are travelling */
+    cld_copy_in_fn *copy_in[CLD_N_CARGOES];
+    size_t n_begun;                 /* buckets of gradients of this step that are travelling */
+    size_t n_passed;                /* buckets of weights that others may read in this round */
+    bool moving;                    /* weights are travelling */
     size_t n_rounds[CLD_N_CARGOES]; /* collectives done */
     size_t n_posted, n_sent;        /* messages to other machines; the second under the lock */
     /* under the lock: buckets that ever were in the staging area; rounds of weights read whole */
@@ -94,10 +100,12 @@ enum cld_status cld_collectives_send(struct cld_collectives_member *m, size_t ra
 /* Waits until the staging area has no message left to send. */
 enum cld_status cld_collectives_wait_sent(struct cld_collectives_member *m, struct cld_error *err);
 
+/* Begins a round of reading: `copy_in` is used for all that is read in it. */
+void cld_collectives_begin_reading(struct cld_collectives_member *m, enum cld_cargo cargo,
+                                   cld_copy_in_fn *copy_in);
 /* Copies what drafter j has for this one to the device, in order, up to the n-th bucket: what is
  * ready, or all. */
 enum cld_read_until { CLD_READ_READY, CLD_READ_ALL };
-void cld_collectives_begin_reading(struct cld_collectives_member *m, enum cld_cargo cargo);
 enum cld_status cld_collectives_read(struct cld_collectives_member *m, enum cld_cargo cargo,
                                      size_t j, size_t n, enum cld_read_until until,
                                      struct cld_error *err);
@@ -106,11 +114,5 @@ void cld_collectives_publish(struct cld_collectives_member *m, size_t *count, si
 /* Waits until all members have read the weights of the rounds that this one has done: its staging
  * area, and the one for weights from other machines, may be written again. */
 enum cld_status cld_collectives_wait_read(struct cld_collectives_member *m, struct cld_error *err);
-
-/* Begin to copy r, a part of bucket b of drafter j, to this member's device. */
-enum cld_status cld_reduce_scatter_copy_in(struct cld_collectives_member *m, size_t j, size_t b,
-                                           struct cld_range r, struct cld_error *err);
-enum cld_status cld_all_gather_copy_in(struct cld_collectives_member *m, size_t j, size_t b,
-                                       struct cld_range r, struct cld_error *err);
 
 #endif

@@ -67,8 +67,8 @@ static bool has_free_buffer(const struct cld_collectives_member *m, size_t j)
     return j != m->at && (!j || j == (m->at == 1 ? 2 : 1));
 }
 
-enum cld_status cld_reduce_scatter_copy_in(struct cld_collectives_member *m, size_t j, size_t b,
-                                           struct cld_range r, struct cld_error *err)
+static enum cld_status copy_gradient_in(struct cld_collectives_member *m, size_t j, size_t b,
+                                        struct cld_range r, struct cld_error *err)
 {
     const struct cld_collectives *x = m->x;
     size_t at = r.first - m->w->drafter.shard_first;
@@ -120,7 +120,7 @@ enum cld_status cld_reduce_scatter_begin(struct cld_collectives *x, size_t d, st
     if (cld_collectives_n(x) < 2)
         return CLD_OK;
     m->n_begun = 0;
-    cld_collectives_begin_reading(m, CLD_CARGO_GRADIENTS);
+    cld_collectives_begin_reading(m, CLD_CARGO_GRADIENTS, copy_gradient_in);
     m->w->drafter.on_gradients = on_gradients;
     m->w->drafter.hook_arg = m;
     return receive_gradients(m, err);
