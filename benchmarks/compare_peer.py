@@ -78,8 +78,6 @@ def main():
         if all(parts):
             mine[f"attention forward+backward {rows}"] = (parts[0][0] + parts[1][0], 0)
     peer = peer_times(command)
-    if "NT 2048x151936x4096" in peer: # frozen: a step multiplies by the turned head
-        peer["NN 2048x151936x4096"] = peer["NT 2048x151936x4096"]
     print("| work | cldraft, ms | peer, ms | ratio | cldraft, GiB | peer, GiB |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for name, (ms, gib) in mine.items():

@@ -1,7 +1,8 @@
 /* gemm_operand.cl - operands of a product in the forms that tensor cores take: bf16, rounded to
  * nearest even, in units of 16 bytes. X is f32 or bf16 with any offset and ld. */
 #include "common.clh"
-#include "transposed_block.clh"
+
+#define GROUP 256
 
 #ifndef TX
 #define TX f32 /* storage of X */
@@ -40,48 +41,5 @@ gemm_rows(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong 
         if (column < n_columns)
             *(__global ushort8 *)(y + y_at + row * y_ld + column) =
                 load_unit(x + x_at + row * x_ld + column, n_columns - column);
-    }
-}
-
-/* Y [n_columns, y_ld] = X [n_rows, n_columns] turned, with zeros behind n_rows up to a multiple of
- * 8. A piece of work is a block (transposed_block.clh). A whole one is read without a
- * condition, all of it before the first use. The host keeps pieces below 2^32. */
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void
-gemm_transposed(ulong n_rows, ulong n_columns, __global const CLD_ELEM(TX) * x, ulong x_at, ulong x_ld,
-            __global ushort *y, ulong y_at, ulong y_ld)
-{
-    __local ushort block[ROWS * COLUMNS] __attribute__((aligned(16)));
-    const uint across = (uint)((n_columns + COLUMNS - 1) / COLUMNS);
-    x += x_at;
-    y += y_at;
-    CLD_SHARE(piece, (n_rows + ROWS - 1) / ROWS * across) {
-        const uint down = (uint)piece / across;
-        const ulong row0 = (ulong)down * ROWS;
-        const ulong column0 = (ulong)((uint)piece - down * across) * COLUMNS;
-        if (X_ALIGNED && row0 + ROWS <= n_rows && column0 + COLUMNS <= n_columns) {
-            ushort8 even[PASSES], odd[PASSES];
-#pragma unroll
-            for (uint i = 0; i < PASSES; i++) {
-                __global const CLD_ELEM(TX) *from =
-                    x + (row0 + UNIT_ROW(i)) * x_ld + column0 + UNIT_COLUMN;
-                even[i] = CLD_CAT(UNIT_, TX)(from);
-                odd[i] = CLD_CAT(UNIT_, TX)(from + x_ld);
-            }
-            barrier(CLK_LOCAL_MEM_FENCE); /* the block before has been read */
-#pragma unroll
-            for (uint i = 0; i < PASSES; i++)
-                put_rows(block, UNIT_ROW(i), UNIT_COLUMN, even[i], odd[i]);
-        } else {
-            barrier(CLK_LOCAL_MEM_FENCE);
-            for (uint i = get_local_id(0); i < ROWS * COLUMNS; i += GROUP) {
-                const uint row = i / COLUMNS, column = i % COLUMNS;
-                put_one(block, row, column,
-                        row0 + row < n_rows && column0 + column < n_columns
-                            ? CLD_CAT(ONE_, TX)(x + (row0 + row) * x_ld + column0 + column)
-                            : 0);
-            }
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-        write_block(block, y, y_ld, row0, column0, (n_rows + 7) / 8 * 8, n_columns);
     }
 }

@@ -81,7 +81,7 @@ gemm_sm80(ulong m, ulong n, ulong k, __global const ushort *a, ulong a_at, ulong
     a += a_at;
     b += b_at;
     CLD_SHARE(tile, (ulong)down * across) {
-        uint2 begin = tile_begin((uint)tile, down, across);
+        uint2 begin = tile_begin((uint)tile, down, across, BN);
         float sum[4][4][4];
 #pragma unroll
         for (uint i = 0; i < 4; i++)

@@ -240,7 +240,7 @@ static void test_zeros(void **state)
     cld_check_close(&c);
 }
 
-/* A result that is turned: its rows are columns, with zeros behind them up to a multiple of 8. */
+/* A transposed result: its rows are columns, with zeros after them up to a multiple of 8. */
 static void test_transposed(void **state)
 {
     struct world *w = *state;
@@ -249,7 +249,7 @@ static void test_transposed(void **state)
     static const double want[3][2] = {{1, 2}, {3, 4}, {5, 6}};
     struct cld_check_tensor *t;
     for (int fault = 0; fault < 3; fault++) {
-        cld_check_begin(&c, "turned, fault %d", fault);
+        cld_check_begin(&c, "transposed, fault %d", fault);
         c.pad = 8;
         assert_int_equal(cld_check_output_transposed(&c, "t", 3, 2, &t, &err), CLD_OK);
         assert_int_equal(t->t.n_rows, 2);

@@ -18,10 +18,10 @@ expect 'no case at all' 1 'nothing was checked: no case is left' check-kernels -
 expect 'support' 0 '^1 passed, 0 failed$' "${one[@]}" --kernels cpu --mode support
 expect 'gradients' 0 '^7 passed, 0 failed$' check-kernels --device cpu:0/1 --op swiglu \
     --precision fp32 --kernels cpu --mode grad
-expect 'results turned' 0 '^pass  gpu bf16  rmsnorm turned n=9 c=136' check-kernels --device cpu:0/1 \
-    --op rmsnorm --limit 4000
-check 'in that family and that storage alone' \
-    test "$(grep -c ' rmsnorm turned ' "$scratch/stdout")" = "$(grep -c '^pass  gpu bf16  rmsnorm turned ' "$scratch/stdout")"
+expect 'operands of tensor cores' 0 '^pass  gpu bf16  gemm operand 9x72 F32 ld+8 at+16' check-kernels \
+    --device cpu:0/1 --op gemm_tensor --limit 4000
+check 'in those kernels and that storage alone' \
+    test "$(grep -c ' gemm operand ' "$scratch/stdout")" = "$(grep -c '^pass  gpu bf16  gemm operand ' "$scratch/stdout")"
 expect 'no gradients to compare' 2 "no operation to check has 'fill' in its name and gradients" \
     check-kernels --op fill --mode grad
 expect 'bounds with their reasons' 0 '^    f32 short .*nmse <= 1e-12 .*short runs$' check-kernels --list

@@ -57,8 +57,8 @@ static const char sample[] = "//\n"
                              "\tret;\n"
                              "}\n";
 
-static const struct cld_ptx_change hopper = {"sm_90a", 128};
-static const struct cld_ptx_change cap = {NULL, 96};
+static const struct cld_ptx_change hopper = {.target = "sm_90a", .max_registers = 128};
+static const struct cld_ptx_change cap = {.max_registers = 96};
 
 static char *replace(const char *text, const char *what, const char *with)
 {
@@ -122,7 +122,7 @@ static void test_rest_is_kept(void **state)
 {
     struct cld_ptx_report r;
     (void)state;
-    char *out = change(sample, &(struct cld_ptx_change){"sm_90a", 0}, &r);
+    char *out = change(sample, &(struct cld_ptx_change){.target = "sm_90a"}, &r);
     char *a = replace(out, "sm_90a", "sm_90");
     char *b = replace(a, "\twgmma.mma_async", "\t//WG wgmma.mma_async");
     char *c = replace(b, "\twgmma.commit_group", "\t//WG wgmma.commit_group");
@@ -150,6 +150,27 @@ static void test_cap_alone(void **state)
     free(b);
     free(text);
     free(out);
+}
+
+/* The largest array in local memory alone gets another size. */
+static void test_local_bytes(void **state)
+{
+    const struct cld_ptx_change large = {.target = "sm_90a", .local_bytes = 114688};
+    struct cld_ptx_report r;
+    (void)state;
+    char *text = replace(sample, "_$_slices[40960];\n",
+                         "_$_slices[40960];\n"
+                         "\t.shared .align 8 .b8 counts[32];\n");
+    char *out = change(text, &large, &r);
+    assert_non_null(strstr(out, "\t.shared .align 128 .b8 product_$_slices[114688];\n"));
+    assert_non_null(strstr(out, "\t.shared .align 8 .b8 counts[32];\n"));
+    assert_non_null(strstr(out, "\n// product_$_slices has been demoted\n"));
+    assert_int_equal(r.local_from, 40960);
+    free(out);
+    free(text);
+    refuse("\t.shared", "\t.global", &large, "0 largest arrays");
+    refuse("[40960];\n", "[40960];\n\t.shared .align 8 .b8 more[40960];\n", &large,
+           "2 largest arrays in local memory (of 40960 bytes)");
 }
 
 static void test_other_line_ends(void **state)
@@ -255,11 +276,11 @@ static void test_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_retarget),  cmocka_unit_test(test_rest_is_kept),
-        cmocka_unit_test(test_cap_alone), cmocka_unit_test(test_other_line_ends),
-        cmocka_unit_test(test_damaged),   cmocka_unit_test(test_no_marks),
-        cmocka_unit_test(test_no_kernel), cmocka_unit_test(test_not_text),
-        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_retarget),        cmocka_unit_test(test_rest_is_kept),
+        cmocka_unit_test(test_cap_alone),       cmocka_unit_test(test_local_bytes),
+        cmocka_unit_test(test_other_line_ends), cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_no_marks),        cmocka_unit_test(test_no_kernel),
+        cmocka_unit_test(test_not_text),        cmocka_unit_test(test_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 # Writes OUT, a C file that says what a build is of: the commit of SOURCE, where it is in git, with
-# "-dirty" behind it where files differ from the commit, and COMPILER. OUT stays as it is where it
+# "-dirty" after it if files differ from the commit, and COMPILER. OUT stays as it is where it
 # says so already, so that nothing is built again.
 execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12 --exclude=*
     OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)

@@ -2,7 +2,8 @@
 #ifndef CLD_BASE_BUILD_INFO_H
 #define CLD_BASE_BUILD_INFO_H
 
-/* The commit in git, "-dirty" behind it where files differed; "" where it was not built there. */
+/* The commit in git, "-dirty" after it if files differed; "" if it was not built in a git checkout.
+ */
 const char *cld_build_commit(void);
 /* "GNU 12.2.0 Release -O3 -DNDEBUG": compiler, build type and options. */
 const char *cld_build_compiler(void);

@@ -30,7 +30,8 @@ static enum cld_status no_memory(struct cld_error *err, const char *path)
 
 static enum cld_status io_failed(struct cld_error *err, const char *op, const char *path)
 {
-    return cld_fail(err, CLD_E_IO, "", "%s: %s failed: %s", path, op, strerror(errno));
+    return cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: %s failed: %s", path, op,
+                    strerror(errno));
 }
 
 static void ckptdir_free(struct cld_ckptdir *d)
@@ -96,7 +97,7 @@ const char *cld_ckptdir_path(const struct cld_ckptdir *d)
     return d->aside;
 }
 
-/* What stays behind is removed by a later prune. */
+/* A later prune removes what is left. */
 static void remove_or_warn(const char *path)
 {
     struct cld_error why = CLD_ERROR_INIT;
@@ -252,7 +253,7 @@ static enum kind classify(const char *name, int64_t *step, long *pid)
     return rest[5] && !*end && *pid > 0 ? kind : OTHER;
 }
 
-/* Ours count as left over: whoever calls this is not writing. */
+/* Our own count as leftovers: the caller is not writing. */
 static bool is_abandoned(long pid)
 {
     return pid == (long)getpid() || (kill((pid_t)pid, 0) && errno == ESRCH);

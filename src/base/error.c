@@ -1,5 +1,6 @@
 #include "base/error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +40,27 @@ enum cld_status cld_fail_memory(struct cld_error *err, const char *fmt, ...)
         err, CLD_E_MEMORY,
         "close other programs, use smaller input files, or use a machine with more memory",
         "no host memory for %.700s", what);
+}
+
+const char *cld_io_hint(int error)
+{
+    switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+        return "free some space; files that were complete are still there";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return "choose a place that you may write to, or change its permissions";
+    case ENOENT:
+    case ENOTDIR:
+        return "create the directory first, or name another one";
+    case EMFILE:
+    case ENFILE:
+        return "raise the limit of open files (ulimit -n)";
+    default:
+        return "check the path, the file system and the disk";
+    }
 }
 
 enum cld_status cld_fail_prefix(struct cld_error *err, const char *fmt, ...)

@@ -43,6 +43,9 @@ enum cld_status cld_fail(struct cld_error *err, enum cld_status status, const ch
 enum cld_status cld_fail_memory(struct cld_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* What to do about a file operation that failed with this errno: a hint for CLD_E_IO. */
+const char *cld_io_hint(int error);
+
 /* Puts "context: " before an existing message, for callers that know which file or row it was. */
 enum cld_status cld_fail_prefix(struct cld_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

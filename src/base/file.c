@@ -34,8 +34,9 @@ enum cld_status cld_file_read_at(int fd, const char *path, uint64_t offset, void
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return cld_fail(err, CLD_E_INPUT, "", "%s: read of %zu bytes at %llu failed: %s", path,
-                            n_bytes, (unsigned long long)offset, strerror(errno));
+            return cld_fail(err, CLD_E_INPUT, "check that the file is whole and the disk works",
+                            "%s: read of %zu bytes at %llu failed: %s", path, n_bytes,
+                            (unsigned long long)offset, strerror(errno));
         if (n == 0)
             return cld_fail(err, CLD_E_INPUT, "the file is truncated; fetch or copy it again",
                             "%s: ends after %zu of %zu bytes wanted at %llu", path, done, n_bytes,
@@ -56,7 +57,7 @@ enum cld_status cld_file_open(const char *path, int *fd, uint64_t *n_bytes, stru
     if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
         close(*fd);
         *fd = -1;
-        return cld_fail(err, CLD_E_INPUT, "", "%s: not a regular file", path);
+        return cld_fail(err, CLD_E_INPUT, "name a file", "%s: not a regular file", path);
     }
     *n_bytes = (uint64_t)st.st_size;
     return CLD_OK;
@@ -75,8 +76,9 @@ enum cld_status cld_file_read(const char *path, size_t max_bytes, char **out, si
     if (s)
         return s;
     if (size > max_bytes) {
-        s = cld_fail(err, CLD_E_INPUT, "", "%s: %llu bytes, at most %zu are read here", path,
-                     (unsigned long long)size, max_bytes);
+        s = cld_fail(err, CLD_E_INPUT, "name another file, or make this one smaller",
+                     "%s: %llu bytes, at most %zu are read here", path, (unsigned long long)size,
+                     max_bytes);
         goto done;
     }
     *n_bytes = (size_t)size;
@@ -153,10 +155,8 @@ enum cld_status cld_file_put(struct cld_file_writer *w, const void *bytes, size_
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return cld_fail(err, CLD_E_IO,
-                            errno == ENOSPC ? "free some space; what was complete is still there"
-                                            : "",
-                            "%s: write failed: %s", w->aside, strerror(errno));
+            return cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: write failed: %s", w->aside,
+                            strerror(errno));
         p += n;
         n_bytes -= (size_t)n;
     }
@@ -168,11 +168,12 @@ enum cld_status cld_dir_sync(const char *path, struct cld_error *err)
     enum cld_status s = CLD_OK;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return cld_fail(err, CLD_E_IO, "", "%s: cannot open directory: %s", path, strerror(errno));
+        return cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: cannot open directory: %s", path,
+                        strerror(errno));
     /* EINVAL and EBADF: a file system that cannot sync directories; nothing better can be done. */
     if (fsync(fd) && errno != EINVAL && errno != EBADF)
-        s = cld_fail(err, CLD_E_IO, "", "%s: fsync of the directory failed: %s", path,
-                     strerror(errno));
+        s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: fsync of the directory failed: %s",
+                     path, strerror(errno));
     close(fd);
     return s;
 }
@@ -181,7 +182,7 @@ static enum cld_status sync_parent(const char *path, struct cld_error *err)
 {
     char *dir = cld_format("%s", path);
     if (!dir)
-        return cld_fail_memory(err, "%s", path);
+        return cld_fail_memory(err, "the data of %s", path);
     char *slash = strrchr(dir, '/');
     if (slash == dir)
         slash[1] = 0;
@@ -205,7 +206,8 @@ enum cld_status cld_file_commit(struct cld_file_writer *w, struct cld_error *err
     if (!op && rename(w->aside, w->path))
         op = "rename";
     if (op) {
-        s = cld_fail(err, CLD_E_IO, "", "%s: %s failed: %s", w->aside, op, strerror(errno));
+        s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: %s failed: %s", w->aside, op,
+                     strerror(errno));
         unlink(w->aside);
     } else {
         s = sync_parent(w->path, err);
@@ -252,7 +254,7 @@ enum cld_status cld_dir_make(const char *path, struct cld_error *err)
 {
     char *p = cld_format("%s", path);
     if (!p)
-        return cld_fail_memory(err, "%s", path);
+        return cld_fail_memory(err, "the data of %s", path);
     enum cld_status s = CLD_OK;
     for (char *at = p + 1;; at++) {
         if (*at && *at != '/')
@@ -293,7 +295,8 @@ enum cld_status cld_dir_list(const char *path, char ***names, size_t *n, struct 
     *n = 0;
     DIR *dir = opendir(path);
     if (!dir)
-        return cld_fail(err, CLD_E_IO, "", "%s: cannot list: %s", path, strerror(errno));
+        return cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: cannot list: %s", path,
+                        strerror(errno));
     while (errno = 0, (entry = readdir(dir))) {
         if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
             continue;
@@ -304,7 +307,8 @@ enum cld_status cld_dir_list(const char *path, char ***names, size_t *n, struct 
     }
     if (entry || errno) {
         s = entry ? cld_fail_memory(err, "listing %s", path)
-                  : cld_fail(err, CLD_E_IO, "", "%s: cannot list: %s", path, strerror(errno));
+                  : cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: cannot list: %s", path,
+                             strerror(errno));
         cld_dir_list_free(*names, *n);
         *names = NULL;
         *n = 0;
@@ -326,6 +330,7 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 enum cld_status cld_dir_remove(const char *path, struct cld_error *err)
 {
     if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) && errno != ENOENT)
-        return cld_fail(err, CLD_E_IO, "", "%s: cannot remove: %s", path, strerror(errno));
+        return cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: cannot remove: %s", path,
+                        strerror(errno));
     return CLD_OK;
 }

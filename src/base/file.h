@@ -13,12 +13,12 @@
 
 #include "base/error.h"
 
-/* The whole file, with one NUL byte behind it that `n_bytes` does not count. *out is freed by the
+/* The whole file, with one NUL byte after it that `n_bytes` does not count. *out is freed by the
  * caller with free(). CLD_E_INPUT if it cannot be read or is larger than `max_bytes` (0: 4 GiB). */
 enum cld_status cld_file_read(const char *path, size_t max_bytes, char **out, size_t *n_bytes,
                               struct cld_error *err);
 
-/* Opens a regular file for reading and tells its size; anything else is CLD_E_INPUT and *fd = -1.
+/* Opens a regular file for reading and returns its size; anything else is CLD_E_INPUT and *fd = -1.
  * The caller closes *fd. */
 enum cld_status cld_file_open(const char *path, int *fd, uint64_t *n_bytes, struct cld_error *err);
 

@@ -84,7 +84,8 @@ static enum cld_status check_file(struct differences *d, const char *dir, const 
         return cld_fail_memory(err, "verifying %s", dir);
     if (stat(path, &st)) {
         differ(d, name, errno == ENOENT ? "is missing" : strerror(errno));
-    } else if ((uint64_t)st.st_size != n_bytes) { /* tells most damage without reading it all */
+    } else if ((uint64_t)st.st_size !=
+               n_bytes) { /* finds most damage without reading the whole file */
         snprintf(how, sizeof how, "has %" PRIu64 " bytes, not %" PRIu64, (uint64_t)st.st_size,
                  n_bytes);
         differ(d, name, how);
@@ -102,14 +103,15 @@ static enum cld_status check_files(const char *dir, const json_t *manifest, stru
     json_t *files = json_object_get(manifest, "files"), *file;
     size_t i;
     if (!format || strcmp(format, FORMAT) || !json_is_array(files))
-        return cld_fail(err, CLD_E_INPUT, "", "%s: " CLD_MANIFEST_NAME " is not of the format %s",
-                        dir, FORMAT);
+        return cld_fail(err, CLD_E_INPUT,
+                        "it is from another version of cldraft; use another checkpoint",
+                        "%s: " CLD_MANIFEST_NAME " is not of the format %s", dir, FORMAT);
     json_array_foreach (files, i, file) {
         const char *name = json_string_value(json_object_get(file, "name"));
         const char *sha256 = json_string_value(json_object_get(file, "sha256"));
         const json_t *n_bytes = json_object_get(file, "bytes");
         if (!name || !sha256 || !json_is_integer(n_bytes) || strchr(name, '/'))
-            return cld_fail(err, CLD_E_INPUT, "",
+            return cld_fail(err, CLD_E_INPUT, "the checkpoint is damaged; use another one",
                             "%s: entry %zu of " CLD_MANIFEST_NAME
                             " needs name (no path), bytes and sha256",
                             dir, i);
@@ -140,8 +142,8 @@ enum cld_status cld_manifest_verify(const char *dir, struct cld_error *err)
         goto done;
     manifest = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &e);
     if (!manifest) {
-        s = cld_fail(err, CLD_E_INPUT, "", "%s: bad JSON, line %d column %d: %s", path, e.line,
-                     e.column, e.text);
+        s = cld_fail(err, CLD_E_INPUT, "the checkpoint is damaged; use another one",
+                     "%s: bad JSON, line %d column %d: %s", path, e.line, e.column, e.text);
         goto done;
     }
     s = check_files(dir, manifest, err);

@@ -1,6 +1,6 @@
 /* old_names.h - names that users write or that files hold, and that have another name today.
  *
- * One table. Whatever reads such a name asks here once its own list does not have it, so that
+ * One table. A reader asks here if its own list does not have a name, so that
  * configurations, command lines and files of earlier versions go on working. Help, completion and
  * docs show the names of today alone. Any thread. */
 #ifndef CLD_BASE_OLD_NAMES_H

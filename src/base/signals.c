@@ -17,7 +17,7 @@ static void *wait_for_signals(void *arg)
             _exit(130);
         asked = true;
         if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
-            continue; /* nobody reads it: the run stops all the same */
+            continue; /* no reader: the run stops all the same */
     }
     return NULL;
 }

@@ -1,5 +1,5 @@
-/* sync.h - the one lock of a run's threads: whoever waits for another waits here, and a failure
- * wakes all of them.
+/* sync.h - the one lock of a run's threads: a thread that waits for another waits here, and a
+ * failure wakes all of them.
  *
  * Threads meet a few times a micro-batch, so one lock and one condition serve every hand-over. All
  * waits end when the run stops. Any thread. */
@@ -27,7 +27,7 @@ void cld_sync_stop(struct cld_sync *s);
 bool cld_sync_wait(struct cld_sync *s);
 
 /* CLD_E_INTERRUPTED for a call that gave up because the run stops. It is no failure of its own: the
- * reason is with whoever stopped it. */
+ * reason is with the thread that stopped it. */
 enum cld_status cld_sync_gave_up(struct cld_error *err);
 
 /* A place where n threads wait for each other, again and again. Zero-initialise. */

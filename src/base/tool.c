@@ -34,7 +34,8 @@ enum cld_status cld_tool_run(const char *const *argv, const char *hint, struct c
     char text[400];
     pid_t pid = 0;
     if (pipe(ends))
-        return cld_fail(err, CLD_E_IO, "", "%s: no pipe: %s", argv[0], strerror(errno));
+        return cld_fail(err, CLD_E_IO, "raise the limit of open files (ulimit -n)",
+                        "%s: no pipe: %s", argv[0], strerror(errno));
     fcntl(ends[0], F_SETFD, FD_CLOEXEC);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -53,8 +54,9 @@ enum cld_status cld_tool_run(const char *const *argv, const char *hint, struct c
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     if (!WIFEXITED(status) || WEXITSTATUS(status))
-        s = cld_fail(err, CLD_E_INPUT, "", "%s failed (%s %d): %s", argv[0],
-                     WIFEXITED(status) ? "status" : "signal",
+        s = cld_fail(err, CLD_E_INPUT,
+                     "run the tool by hand to see why; cldraft needs it for this command only",
+                     "%s failed (%s %d): %s", argv[0], WIFEXITED(status) ? "status" : "signal",
                      WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status), text);
 done:
     close(ends[0]);

@@ -40,7 +40,7 @@ enum cld_status cld_bench_baseline_open(const char *path, struct cld_bench_basel
     enum cld_status s = CLD_OK;
     *out = b;
     if (!b || !(b->path = cld_format("%s", path))) {
-        s = cld_fail_memory(err, "%s", path);
+        s = cld_fail_memory(err, "the data of %s", path);
         goto done;
     }
     if ((s = cld_bench_read(path, &b->records, err)))
@@ -49,7 +49,7 @@ enum cld_status cld_bench_baseline_open(const char *path, struct cld_bench_basel
     b->used = calloc(cld_max(1, b->n), sizeof *b->used);
     b->identities = calloc(cld_max(1, b->n), sizeof *b->identities);
     if (!b->used || !b->identities || !identify(b))
-        s = cld_fail_memory(err, "%s", path);
+        s = cld_fail_memory(err, "the data of %s", path);
 done:
     if (s) {
         cld_bench_baseline_close(b);

@@ -1,6 +1,6 @@
 /* bench_elementwise.c - operations that are bound by memory: norms, rotary embedding, SwiGLU, rows
- * taken by index, the loss, turned copies and the optimizer on the tensors of the drafter, and a
- * plain copy to compare with. Gradients are in the storage of what they are gradients of. */
+ * taken by index, the loss, transposed copies and the optimizer on the tensors of the drafter, and
+ * a plain copy to compare with. Gradients are in the storage of what they are gradients of. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,7 +184,8 @@ static enum cld_status run_swiglu_back(struct cld_queue *q, void *arg, struct cl
     return cld_swiglu_backward(q, t[0], t[1], t[2], t[3], t[4], err);
 }
 
-/* --- rows by index, turned copies ------------------------------------------------------------- */
+/* --- rows by index, transposed copies
+ * ------------------------------------------------------------- */
 
 static void declare_gather(struct cld_bench_work *w, struct cld_bench_result *r)
 {
@@ -215,20 +216,6 @@ static enum cld_status run_gather(struct cld_queue *q, void *arg, struct cld_err
 {
     const struct cld_tensor *const *t = ((struct cld_bench_work *)arg)->t;
     return cld_gather_rows(q, t[0], t[1], t[2], err);
-}
-
-static void declare_transpose(struct cld_bench_work *w, struct cld_bench_result *r)
-{
-    size_t n = w->batch->n_draft, c = w->b->setup->drafter.intermediate;
-    shape(r, n, c);
-    w->t[0] = matrix(w, w->storage, n, c, r);
-    w->t[1] = matrix(w, CLD_BF16, c, n, r);
-}
-
-static enum cld_status run_transpose(struct cld_queue *q, void *arg, struct cld_error *err)
-{
-    const struct cld_tensor *const *t = ((struct cld_bench_work *)arg)->t;
-    return cld_gemm_transpose(q, t[0], t[1], err);
 }
 
 /* --- loss ------------------------------------------------------------------------------------- */
@@ -323,7 +310,6 @@ static const struct cld_bench_operation operations[] = {
     {"swiglu forward", declare_swiglu, run_swiglu, NULL, NULL, false},
     {"swiglu backward", declare_swiglu_back, run_swiglu_back, NULL, NULL, false},
     {"gather", declare_gather, run_gather, prepare_gather, NULL, false},
-    {"transposed copy", declare_transpose, run_transpose, NULL, NULL, true},
     {"cross-entropy alone", declare_loss_alone, run_loss, NULL, NULL, false},
     {"cross-entropy", declare_loss, run_loss, NULL, NULL, false},
     {"gradient norm", declare_norm, run_norm, NULL, norm_scratch, false},

@@ -89,7 +89,9 @@ enum cld_status cld_bench_read(const char *path, json_t **records, struct cld_er
         json_error_t why;
         *records = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &why);
         if (!*records)
-            s = cld_fail(err, CLD_E_INPUT, "", "%s:%d: %s", path, why.line, why.text);
+            s = cld_fail(err, CLD_E_INPUT,
+                         "name a file that 'cldraft bench' wrote as json or jsonl", "%s:%d: %s",
+                         path, why.line, why.text);
     } else if (!(*records = json_array())) {
         s = cld_fail_memory(err, "the records of %s", path);
     } else {
@@ -155,17 +157,18 @@ enum cld_status cld_bench_journal_open(const char *path, struct cld_bench_journa
     struct cld_bench_journal *j = calloc(1, sizeof *j);
     *out = j;
     if (!j)
-        return cld_fail_memory(err, "%s", path);
+        return cld_fail_memory(err, "the data of %s", path);
     j->fd = -1;
     j->path = cld_format("%s", path);
     j->records = json_array();
     if (!j->path || !j->records) {
-        s = cld_fail_memory(err, "%s", path);
+        s = cld_fail_memory(err, "the data of %s", path);
         goto done;
     }
     j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (j->fd < 0) {
-        s = cld_fail(err, CLD_E_IO, "", "cannot open %s: %s", path, strerror(errno));
+        s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "cannot open %s: %s", path,
+                     strerror(errno));
         goto done;
     }
     if (flock(j->fd, LOCK_EX | LOCK_NB)) {
@@ -186,7 +189,7 @@ enum cld_status cld_bench_journal_open(const char *path, struct cld_bench_journa
     drop_partial(j->records);
     whole = bytes_of_lines(text, json_array_size(j->records));
     if (whole < n_bytes && ftruncate(j->fd, (off_t)whole))
-        s = cld_fail(err, CLD_E_IO, "", "cannot cut %s: %s", path, strerror(errno));
+        s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "cannot cut %s: %s", path, strerror(errno));
 done:
     free(text);
     if (s) {
@@ -259,13 +262,14 @@ enum cld_status cld_bench_journal_append(struct cld_bench_journal *j, const json
     for (size_t at = 0; at < n_bytes && !s;) {
         ssize_t done = write(j->fd, text + at, n_bytes - at);
         if (done < 0 && errno != EINTR)
-            s = cld_fail(err, CLD_E_IO, errno == ENOSPC ? "free some space" : "",
-                         "cannot write %s: %s", j->path, strerror(errno));
+            s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "cannot write %s: %s", j->path,
+                         strerror(errno));
         at += done > 0 ? (size_t)done : 0;
     }
     /* EINVAL: a pipe or a device, which has nothing to sync. */
     if (!s && fsync(j->fd) && errno != EINVAL)
-        s = cld_fail(err, CLD_E_IO, "", "cannot write %s: %s", j->path, strerror(errno));
+        s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "cannot write %s: %s", j->path,
+                     strerror(errno));
     free(text);
     return s;
 }

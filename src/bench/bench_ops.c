@@ -270,25 +270,12 @@ static enum cld_status measure_loss(const struct cld_bench *b, struct cld_queue 
     t.l.z = cld_bench_operand(&c, storage, n, h, "z");
     t.l.head = cld_bench_operand(&c, storage, v, h, "head");
     t.l.logits = cld_bench_operand(&c, CLD_F32, chunk, v, "logits");
-    if (cld_head_loss_transposes(q, &t.l)) {
-        struct cld_tensor *transposed =
-            cld_bench_operand(&c, CLD_BF16, h, cld_round_up(v, 8), "head, turned");
-        transposed->n_cols = v;
-        t.l.head_transposed = transposed;
-    }
     t.l.labels = cld_bench_operand(&c, CLD_I32, 1, n, "labels");
     t.l.weights = cld_bench_operand(&c, CLD_F32, 1, n, "weights");
     t.l.loss = cld_bench_operand(&c, CLD_F32, 1, n, "cross-entropy");
     t.l.hit = cld_bench_operand(&c, CLD_I32, 1, n, "hits");
-    if (t.l.head_transposed) {
-        struct cld_tensor *transposed =
-            cld_bench_operand(&c, CLD_BF16, v, cld_round_up(chunk, 8), "d logits, turned");
-        transposed->n_cols = chunk;
-        t.l.d_logits = transposed;
-    } else {
-        t.l.d_logits =
-            storage == CLD_F32 ? t.l.logits : cld_bench_operand(&c, storage, chunk, v, "d logits");
-    }
+    t.l.d_logits =
+        storage == CLD_F32 ? t.l.logits : cld_bench_operand(&c, storage, chunk, v, "d logits");
     t.l.dz = cld_bench_operand(&c, storage, n, h, "dz");
     t.scratch = cld_bench_buffer(&c, cld_head_loss_scratch_bytes(q, &t.l), "scratch");
     /* Logits need not be in memory at all; here a chunk of them is. */

@@ -234,7 +234,7 @@ static enum cld_status fail_write(const struct cld_bench_out *out, struct cld_er
     fflush(out->to); /* who looks on sees what is done */
     if (!ferror(out->to))
         return CLD_OK;
-    return cld_fail(err, CLD_E_IO, "", "cannot write results: %s", strerror(errno));
+    return cld_fail(err, CLD_E_IO, cld_io_hint(errno), "cannot write results: %s", strerror(errno));
 }
 
 enum cld_status cld_bench_out_put(struct cld_bench_out *out, const json_t *record,

@@ -104,7 +104,7 @@ static enum cld_status write_steps(const struct runner *t, const struct cld_benc
     snprintf(name, sizeof name, "%zu targets, %zu drafters", t->set.n_targets, t->set.n_drafters);
     cld_bench_step_result(b, "pipeline", name, ms, t->n_done, t->tokens, &r);
     r.device_bytes = f->held_bytes;
-    snprintf(r.variant, sizeof r.variant, "attention %s; products %s", f->attention, f->gemm);
+    snprintf(r.variant, sizeof r.variant, "attention %s; gemm %s", f->attention, f->gemm);
     *median_ms = r.median_ms;
     cld_info(
         "waits of a step, means over workers: %.3f ms for slots, %.3f ms for features, %.3f ms "

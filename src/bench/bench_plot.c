@@ -396,7 +396,7 @@ static enum cld_status add_panel(const json_t *records, const struct figure *f,
     if (p->n_left_out)
         cld_warn("%s: only the first %d lines are drawn", what, max_series);
     set_title(p, records, what);
-    /* Series lie one behind the other. */
+    /* Series lie one after the other. */
     set_axes(p, f, x, p->numbers, p->n_all_y);
     p->chart.height = height_of(p);
     return CLD_OK;
@@ -589,7 +589,8 @@ enum cld_status cld_bench_plot(const json_t *records, const char *x, const char 
     if (!measured || !beside)
         s = cld_fail_memory(err, "a drawing");
     if (!s && !json_array_size(measured))
-        s = cld_fail(err, CLD_E_USAGE, "", "--plot: nothing was measured");
+        s = cld_fail(err, CLD_E_USAGE, "look at the errors above; --plot needs at least one result",
+                     "--plot: nothing was measured");
     if (!s && any)
         s = draw_roofline(measured, beside, err);
     if (!s)

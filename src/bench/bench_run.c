@@ -374,8 +374,9 @@ static enum cld_status finish(struct session *t, enum cld_status s, struct cld_e
     tell_end(t);
     size_t n_worse = t->baseline && going ? cld_bench_baseline_report(t->baseline) : 0;
     if (!end && n_worse && t->o->fail_on_regression)
-        end = cld_fail(&ending, CLD_E_CHECK, "", "%zu results are worse than in %s", n_worse,
-                       t->o->compare);
+        end = cld_fail(&ending, CLD_E_CHECK,
+                       "look at the column verdict; leave --fail-on-regression out to exit with 0",
+                       "%zu results are worse than in %s", n_worse, t->o->compare);
     if (!end && t->n_failed && !t->n_measured && !t->n_cached)
         end = (ending = t->first_failure).status;
     if (!s && end) {

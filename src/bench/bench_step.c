@@ -128,8 +128,8 @@ static void make_record(const struct stepper *t, const char *what, const char *n
 {
     cld_bench_step_result(t->b, what, name, ms, n, tokens, r);
     r->device_bytes = cld_queue_peak_bytes(t->w.q);
-    snprintf(r->variant, sizeof r->variant, "attention %s; products %s",
-             t->w.drafter.attention.variant, cld_gemm_backend_name(t->w.q, t->w.drafter.gemm));
+    snprintf(r->variant, sizeof r->variant, "attention %s; gemm %s", t->w.drafter.attention.variant,
+             cld_gemm_backend_name(t->w.q, t->w.drafter.gemm));
 }
 
 static enum cld_status write_record(struct stepper *t, const char *name, double *ms, size_t n,

@@ -86,7 +86,7 @@ static enum cld_status measure(const struct cld_bench *b, struct cld_queue *q, b
     r.bytes = n_weights(&t.target) * (double)cld_dtype_bytes(options.storage);
     snprintf(r.name, sizeof r.name, "%s", name);
     snprintf(r.storage, sizeof r.storage, "%s", cld_bench_storage_name(options.storage));
-    snprintf(r.variant, sizeof r.variant, "attention %s; products %s", t.target.attention.variant,
+    snprintf(r.variant, sizeof r.variant, "attention %s; gemm %s", t.target.attention.variant,
              cld_gemm_backend_name(q, t.target.gemm));
     cld_bench_dim(&r, "tokens", t.batch.n_ctx);
     cld_bench_dim(&r, "layers", t.target.n_layers);

@@ -51,7 +51,8 @@ static enum cld_status tune_subject(struct run *t, const struct cld_tune_subject
     if (s)
         return s;
     put_result(t, &result);
-    /* Where nothing was tried nothing won: such a row would hide one that was measured before. */
+    /* Without a candidate no row won: writing the default would hide a row that was measured
+     * before. */
     if (result.n_candidates)
         t->records[t->n_records++] = result.record;
     else

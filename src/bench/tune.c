@@ -84,7 +84,7 @@ static double median(double *ms, size_t n, double *spread)
 }
 
 /* Samples of both, in turns, so that whatever else the machine does meets both alike. A candidate
- * that is far behind is given up early. */
+ * that is much slower is given up early. */
 static enum cld_status compare(struct tuner *t, const struct cld_tuned_row *row, size_t repeats,
                                struct measured *m, struct cld_error *err)
 {
@@ -128,12 +128,8 @@ static enum cld_status check(struct tuner *t, const struct cld_tuned_row *row,
                              struct cld_error *err)
 {
     struct cld_check_results results = {0};
-    struct cld_check c = {.q = t->q,
-                          .seed = 1,
-                          .no_transposed = true,
-                          .storage = t->subject->storage,
-                          .op = op,
-                          .results = &results};
+    struct cld_check c = {
+        .q = t->q, .seed = 1, .storage = t->subject->storage, .op = op, .results = &results};
     set_row(t, row, true);
     enum cld_status s = op->run(&c, err);
     *right = !s && !c.n_failed && c.n_passed;
@@ -322,8 +318,9 @@ enum cld_status cld_tune_class(struct cld_queue *q, const struct cld_tune_subjec
     enum cld_status s =
         build(&t, &t.standard, SIZE_MAX, &fits, &t.private_bytes, why, sizeof why, err);
     if (!s && !fits)
-        s = cld_fail(err, CLD_E_DEVICE, "", "%s: the default of %s cannot be used: %s",
-                     cld_queue_name(q), family->name, why);
+        s = cld_fail(
+            err, CLD_E_DEVICE, "leave the kernel out with --only, and run 'cldraft check-kernels'",
+            "%s: the default of %s cannot be used: %s", cld_queue_name(q), family->name, why);
     if (s || (s = find_runs(&t, err)) || (s = search(&t, &best, &out->complete, err)) ||
         (s = confirm(&t, &best, &m, err)))
         goto done;

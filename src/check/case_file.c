@@ -10,8 +10,9 @@ static enum cld_status get_size(const json_t *root, const char *path, const char
 {
     const json_t *v = json_object_get(root, key);
     if (!json_is_integer(v) || json_integer_value(v) < 0)
-        return cld_fail(err, CLD_E_INPUT, "", "%s: the case's config misses the number '%s'", path,
-                        key);
+        return cld_fail(err, CLD_E_INPUT,
+                        "the case is damaged or of another format; docs/checks.md describes it",
+                        "%s: the case's config misses the number '%s'", path, key);
     *out = (size_t)json_integer_value(v);
     return CLD_OK;
 }
@@ -22,15 +23,20 @@ static enum cld_status read_layer_types(const json_t *root, const char *path,
     const json_t *types = json_object_get(root, "layer_types");
     size_t n = json_array_size(types);
     if (types && !json_is_array(types))
-        return cld_fail(err, CLD_E_INPUT, "", "%s: layer_types is not a list", path);
+        return cld_fail(err, CLD_E_INPUT,
+                        "the case is damaged or of another format; docs/checks.md describes it",
+                        "%s: layer_types is not a list", path);
     if (n && n != c->n_layers)
-        return cld_fail(err, CLD_E_INPUT, "", "%s: %zu layer_types for %zu layers", path, n,
-                        c->n_layers);
+        return cld_fail(err, CLD_E_INPUT,
+                        "the case is damaged or of another format; docs/checks.md describes it",
+                        "%s: %zu layer_types for %zu layers", path, n, c->n_layers);
     for (size_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_array_get(types, i));
         c->sliding[i] = name && !strcmp(name, "sliding_attention");
         if (!name || (!c->sliding[i] && strcmp(name, "full_attention")))
-            return cld_fail(err, CLD_E_INPUT, "", "%s: unknown layer type %zu", path, i);
+            return cld_fail(err, CLD_E_INPUT,
+                            "the case is damaged or of another format; docs/checks.md describes it",
+                            "%s: unknown layer type %zu", path, i);
     }
     return CLD_OK;
 }
@@ -59,8 +65,10 @@ static enum cld_status read_config(const char *path, const json_t *root, struct 
         if ((s = get_size(root, path, sizes[i].key, sizes[i].to, err)))
             return s;
     if (c->n_layers > CLD_MAX_DRAFT_LAYERS || mask_token > INT32_MAX)
-        return cld_fail(err, CLD_E_INPUT, "", "%s: %zu layers or mask token %zu out of range", path,
-                        c->n_layers, mask_token);
+        return cld_fail(err, CLD_E_INPUT,
+                        "the case is damaged or of another format; docs/checks.md describes it",
+                        "%s: %zu layers or mask token %zu out of range", path, c->n_layers,
+                        mask_token);
     if ((s = read_layer_types(root, path, c, err)))
         return s;
     bool slides = false;
@@ -73,7 +81,9 @@ static enum cld_status read_config(const char *path, const json_t *root, struct 
     c->rms_norm_eps = json_number_value(json_object_get(root, "rms_norm_eps"));
     c->sliding_causal = !json_is_false(json_object_get(root, "sliding_causal"));
     if (!(c->rope_theta > 0) || !(c->rms_norm_eps > 0))
-        return cld_fail(err, CLD_E_INPUT, "", "%s: rope_theta or rms_norm_eps is missing", path);
+        return cld_fail(err, CLD_E_INPUT,
+                        "the case is damaged or of another format; docs/checks.md describes it",
+                        "%s: rope_theta or rms_norm_eps is missing", path);
     k->rules = (struct cld_batch_rules){
         .block_size = c->block_size,
         .mask_token = c->mask_token,
@@ -97,12 +107,15 @@ static enum cld_status read_metadata(const char *path, struct cld_case *k, struc
     k->tolerance = tolerance ? strtod(tolerance, &end) : 0;
     /* A tolerance that is no number, or endless, would pass anything. */
     if (tolerance && (*tolerance == '\0' || *end || !(k->tolerance > 0 && k->tolerance <= 1)))
-        return cld_fail(err, CLD_E_INPUT, "", "%s: tolerance '%s' is not a number above 0, up to 1",
-                        path, tolerance);
+        return cld_fail(err, CLD_E_INPUT,
+                        "the case is damaged or of another format; docs/checks.md describes it",
+                        "%s: tolerance '%s' is not a number above 0, up to 1", path, tolerance);
     json_error_t je;
     json_t *root = json_loads(config, JSON_REJECT_DUPLICATES, &je);
     if (!root)
-        return cld_fail(err, CLD_E_INPUT, "", "%s: config in metadata: %s", path, je.text);
+        return cld_fail(err, CLD_E_INPUT,
+                        "the case is damaged or of another format; docs/checks.md describes it",
+                        "%s: config in metadata: %s", path, je.text);
     enum cld_status s = read_config(path, root, k, err);
     json_decref(root);
     return s;
@@ -120,7 +133,7 @@ static enum cld_status read_new(const struct cld_case *k, const char *name, enum
         return s;
     void *p = malloc(cld_max(1, t->n_bytes));
     if (!p)
-        return cld_fail_memory(err, "%s", name);
+        return cld_fail_memory(err, "the data of %s", name);
     memcpy(slot, &p, sizeof p);
     return cld_safetensors_read(k->st, t, type, p, err);
 }
@@ -131,8 +144,9 @@ static enum cld_status read_tensors(const char *path, struct cld_case *k, struct
     const struct cld_safetensor *anchors = cld_safetensors_find(k->st, "anchors");
     enum cld_status s = CLD_OK;
     if (!ids || ids->n_dims != 2 || !anchors || anchors->n_dims != 2)
-        return cld_fail(err, CLD_E_INPUT, "", "%s: input_ids [B, S] or anchors [B, N] is missing",
-                        path);
+        return cld_fail(err, CLD_E_INPUT,
+                        "the case is damaged or of another format; docs/checks.md describes it",
+                        "%s: input_ids [B, S] or anchors [B, N] is missing", path);
     k->n_rows = ids->shape[0];
     k->n_tokens = ids->shape[1];
     k->n_slots = anchors->shape[1];
@@ -147,12 +161,16 @@ static enum cld_status read_tensors(const char *path, struct cld_case *k, struct
         s = read_new(k, "segment_ids", CLD_I32, 2, bs, &k->segments, err);
     for (size_t i = 0; i < k->n_rows * k->n_tokens && !s; i++)
         if (k->ids[i] < 0 || (size_t)k->ids[i] >= k->config.vocab)
-            s = cld_fail(err, CLD_E_INPUT, "", "%s: token id %d at %zu is outside %zu", path,
-                         (int)k->ids[i], i, k->config.vocab);
+            s = cld_fail(err, CLD_E_INPUT,
+                         "the case is damaged or of another format; docs/checks.md describes it",
+                         "%s: token id %d at %zu is outside %zu", path, (int)k->ids[i], i,
+                         k->config.vocab);
     for (size_t i = 0; i < k->n_rows * k->n_slots && !s; i++)
         if (k->anchors[i] >= 0 && (size_t)k->anchors[i] >= k->n_tokens)
-            s = cld_fail(err, CLD_E_INPUT, "", "%s: anchor %d is outside %zu tokens", path,
-                         (int)k->anchors[i], k->n_tokens);
+            s = cld_fail(err, CLD_E_INPUT,
+                         "the case is damaged or of another format; docs/checks.md describes it",
+                         "%s: anchor %d is outside %zu tokens", path, (int)k->anchors[i],
+                         k->n_tokens);
     return s;
 }
 

@@ -7,7 +7,6 @@
 
 #include "base/random.h"
 #include "base/size.h"
-#include "ops/transposed.h"
 
 enum { guard_elems = 128, max_tensors = 64 };
 
@@ -112,7 +111,7 @@ void cld_check_fail(struct cld_check *c, const char *fmt, ...)
 
 static void add_result(struct cld_check *c, enum cld_check_verdict verdict)
 {
-    struct cld_error ignored = CLD_ERROR_INIT; /* whoever keeps results counts them */
+    struct cld_error ignored = CLD_ERROR_INIT; /* the list of results counts them */
     struct cld_check_result *r = &c->now;
     r->verdict = verdict;
     r->storage = c->storage;
@@ -353,18 +352,6 @@ enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_te
 done:
     free(now);
     return s;
-}
-
-bool cld_check_transposes(struct cld_check *c)
-{
-    size_t most = cld_queue_device(c->q)->max_group;
-    if (c->no_transposed || c->storage != CLD_BF16 || cld_queue_class(c->q) != CLD_CLASS_GPU)
-        return false;
-    if (most >= cld_transposed_group)
-        return true;
-    cld_check_unsupported(c, "results are turned in work-groups of %d; this device has %zu at most",
-                          cld_transposed_group, most);
-    return false;
 }
 
 enum cld_status cld_check_output_transposed(struct cld_check *c, const char *name, size_t n_rows,

@@ -104,9 +104,8 @@ struct cld_check {
     enum cld_dtype storage;        /* of activations and weights in this run: F32 or BF16 */
     const struct cld_check_op *op; /* whose bounds may be used; NULL: any */
     enum cld_check_mode mode;
-    const char *only;   /* the one case that runs; NULL: all */
-    size_t max_elems;   /* of all tensors of a case; larger ones are left out; 0: none */
-    bool no_transposed; /* as in the options */
+    const char *only; /* the one case that runs; NULL: all */
+    size_t max_elems; /* of all tensors of a case; larger ones are left out; 0: none */
     struct cld_check_results *results; /* NULL: cases are counted, no more */
     size_t n_passed, n_failed;
     /* Layout of the tensors made next; cld_check_begin sets both to 0. */
@@ -120,7 +119,7 @@ struct cld_check {
     size_t n_owned;
     struct cld_buf *scratch;
     uint64_t n_random;
-    /* The case is not asked for: whoever began it returns; what is called nevertheless does
+    /* The case is not asked for: its function returns at once; calls that it makes anyway do
      * nothing. */
     bool skip;
     bool failed;
@@ -163,7 +162,6 @@ struct cld_check_options {
     bool modules_optional; /* and a SPIR-V module that is missing an unsupported operation */
     struct cld_variants *list;     /* not NULL: nothing is computed, variants are noted (queue.h) */
     enum cld_kernel_family family; /* AUTO: both */
-    bool no_transposed;            /* without the kernels that write an operation's result turned */
 };
 /* Operations run beside each other, in up to eight threads with queues of their own: builds, waits
  * and references overlap. Lines come in the order of the table. */
@@ -210,16 +208,14 @@ enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_te
                                   const double *want, enum cld_check_bound bound,
                                   struct cld_error *err);
 
-/* Whether this run has the operations that write results turned, as tensor cores read them: those
- * of BF16, in the kernels for GPUs. A device whose work-groups are too small for them is noted. */
-bool cld_check_transposes(struct cld_check *c);
-/* An output that is to be n_rows x n_cols values turned: BF16 [n_cols, round_up(n_rows, 8)]. The
- * operation takes the first n_rows columns of it and puts zeros behind them. It begins at a
+/* An output that is to be n_rows x n_cols values transposed: BF16 [n_cols, round_up(n_rows, 8)].
+ * The operation takes the first n_rows columns of it and puts zeros after them. It begins at a
  * multiple of 8 elements, and so do its rows, if c->pad and c->skew are such. */
 enum cld_status cld_check_output_transposed(struct cld_check *c, const char *name, size_t n_rows,
                                             size_t n_cols, struct cld_check_tensor **out,
                                             struct cld_error *err);
-/* The same as cld_check_compare with want [n_rows, n_cols] of such an output, and zeros behind. */
+/* The same as cld_check_compare with want [n_rows, n_cols] of a transposed output, and zeros after
+ * them. */
 enum cld_status cld_check_compare_transposed(struct cld_check *c, const struct cld_check_tensor *t,
                                              const double *want, size_t n_rows,
                                              enum cld_check_bound bound, struct cld_error *err);

@@ -37,7 +37,7 @@ struct work {
     struct cld_attention_mask mask;
     struct cld_buf *scratch;
     struct cld_check_tensor *q, *k, *v, *o, *lse, *d_o, *d_q, *d_k, *d_v, *visited;
-    struct cld_check_tensor *o_transposed; /* NULL: it cannot be turned */
+    struct cld_check_tensor *o_transposed; /* NULL: it cannot be transposed */
     double *want_o, *want_lse, *want_dq, *want_dk, *want_dv,
         *row; /* row: weights, their gradients */
 };
@@ -222,14 +222,14 @@ static enum cld_status plan_and_mask(struct cld_check *c, struct work *w,
     return cld_attention_mask_set(c->q, &w->plan, w->spans, w->n_q, w->n_keys, &w->mask, err);
 }
 
-/* The result of the forward pass once more, turned, where it can be. */
+/* The result of the forward pass once more, transposed, if it can be. */
 static enum cld_status make_transposed(struct cld_check *c, struct work *w, struct cld_error *err)
 {
     if (!cld_attention_transposes(&w->plan) || !w->n_q)
         return CLD_OK;
     c->pad = 8;
     c->skew = 0;
-    return cld_check_output_transposed(c, "o, turned", w->n_q, w->geo.n_heads * w->geo.head_dim,
+    return cld_check_output_transposed(c, "o, transposed", w->n_q, w->geo.n_heads * w->geo.head_dim,
                                        &w->o_transposed, err);
 }
 
@@ -357,12 +357,18 @@ static const size_t n_few = 3;
 static const struct geometry narrow[] = {
     {8, 2, 128}, {8, 1, 64}, {3, 1, 128}, {6, 1, 128}, {4, 2, 64}, {4, 1, 24},
 };
+/* The same for the other widths that tensor cores compute with, and heads that are padded to one:
+ * only on queues that have such kernels, as a width changes nothing in the portable ones. */
+static const struct geometry padded[] = {
+    {4, 1, 256}, {4, 1, 80},  {6, 2, 96},  {4, 1, 112},  {16, 1, 128}, {8, 2, 192},
+    {2, 1, 40},  {8, 1, 104}, {3, 1, 136}, {16, 1, 248}, {1, 1, 8},
+};
 static const size_t odd[] = {9, 10, 16, 18, 19};
 static const struct shape timed_shape = {DRAFT, 256, 1, 16, 16, 0, false, 0};
 
 /* Key tiles that so many query tiles see that their lists may be cut. */
 static const struct shape long_lists = {DRAFT, 72, 1, 40, 16, 0, false, 0};
-static const struct geometry long_lists_geometry = {4, 1, 64};
+static const struct geometry long_lists_geometry[] = {{4, 1, 64}, {4, 1, 256}};
 
 static enum cld_status check_geometry(struct cld_check *c, const struct geometry *geo, bool all,
                                       enum cld_attention_backend backend, enum cld_dtype grads,
@@ -372,6 +378,17 @@ static enum cld_status check_geometry(struct cld_check *c, const struct geometry
     size_t n = all ? sizeof shapes / sizeof *shapes : sizeof odd / sizeof *odd;
     for (size_t i = 0; i < n && !s; i++)
         s = check_case(c, &shapes[all ? i : odd[i]], geo, backend, grads, 1, err);
+    return s;
+}
+
+static enum cld_status check_padded(struct cld_check *c, enum cld_attention_backend b,
+                                    struct cld_error *err)
+{
+    enum cld_status s = check_case(c, &long_lists, &long_lists_geometry[1], b, CLD_BF16, 1, err);
+    for (size_t i = 0; i < sizeof padded / sizeof *padded && !s; i++)
+        s = check_geometry(c, &padded[i], i == 0, b, CLD_BF16, err);
+    if (!s) /* softmax close to one-hot */
+        s = check_case(c, &shapes[10], &padded[0], b, CLD_BF16, 10, err);
     return s;
 }
 
@@ -391,7 +408,9 @@ static enum cld_status check_backend(struct cld_check *c, enum cld_attention_bac
         for (size_t i = 0; i < sizeof narrow / sizeof *narrow && !s; i++)
             s = check_geometry(c, &narrow[i], i < 2, b, CLD_BF16, err);
         if (!s)
-            s = check_case(c, &long_lists, &long_lists_geometry, b, CLD_BF16, 1, err);
+            s = check_case(c, &long_lists, &long_lists_geometry[0], b, CLD_BF16, 1, err);
+        if (!s && cld_queue_has_ptx(c->q))
+            s = check_padded(c, b, err);
     }
     /* scores of 100 and of 1000: softmax close to one-hot */
     if (s || (s = check_case(c, &shapes[15], geo, b, CLD_F32, 10, err)) ||

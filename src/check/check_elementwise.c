@@ -19,8 +19,6 @@ struct swiglu_case {
 struct swiglu {
     const struct swiglu_case *k;
     struct cld_check_tensor *gate, *up, *y, *dy, *d_gate, *d_up;
-    struct cld_check_tensor
-        *transposed; /* y in its place, or both gradients beside them; NULL: none */
 };
 
 static double sigmoid(double g)
@@ -51,21 +49,12 @@ static double swiglu_loss_of_up(const double *up, const void *arg)
 static enum cld_status run_swiglu_forward(struct cld_check *c, void *arg, struct cld_error *err)
 {
     struct swiglu *o = arg;
-    if (o->transposed) {
-        struct cld_tensor y = cld_tensor_cols(&o->transposed->t, 0, o->k->n);
-        return cld_swiglu_forward_transposed(c->q, &o->gate->t, &o->up->t, &y, err);
-    }
     return cld_swiglu_forward(c->q, &o->gate->t, &o->up->t, &o->y->t, err);
 }
 
 static enum cld_status run_swiglu_backward(struct cld_check *c, void *arg, struct cld_error *err)
 {
     struct swiglu *o = arg;
-    if (o->transposed) {
-        struct cld_tensor both = cld_tensor_cols(&o->transposed->t, 0, o->k->n);
-        return cld_swiglu_backward_transposed(c->q, &o->gate->t, &o->up->t, &o->dy->t,
-                                              &o->d_gate->t, &o->d_up->t, &both, err);
-    }
     return cld_swiglu_backward(c->q, &o->gate->t, &o->up->t, &o->dy->t, &o->d_gate->t, &o->d_up->t,
                                err);
 }
@@ -88,51 +77,31 @@ static enum cld_status swiglu_begin(struct cld_check *c, const char *what,
 }
 
 static enum cld_status swiglu_forward_case(struct cld_check *c, const struct swiglu_case *k,
-                                           bool transposed, struct cld_error *err)
+                                           struct cld_error *err)
 {
     struct swiglu o;
     double *y;
-    enum cld_status s = swiglu_begin(c, transposed ? "forward turned" : "forward", k, &o, err);
+    enum cld_status s = swiglu_begin(c, "forward", k, &o, err);
     if (s || c->skip || (s = cld_check_doubles(c, k->n * k->c, &y, err)) ||
-        (s = transposed ? cld_check_output_transposed(c, "y", k->n, k->c, &o.transposed, err)
-                        : cld_check_output(c, "y", c->storage, k->n, k->c, &o.y, err)))
+        (s = cld_check_output(c, "y", c->storage, k->n, k->c, &o.y, err)))
         return s;
     for (size_t i = 0; i < k->n * k->c; i++)
         y[i] = o.gate->value[i] * sigmoid(o.gate->value[i]) * o.up->value[i];
     if ((s = cld_check_twice(c, run_swiglu_forward, &o, err)) ||
-        (s = transposed
-                 ? cld_check_compare_transposed(c, o.transposed, y, k->n, CLD_BOUND_BF16, err)
-                 : cld_check_compare(c, o.y, y, cld_check_bound_of(c->storage), err)))
+        (s = cld_check_compare(c, o.y, y, cld_check_bound_of(c->storage), err)))
         return s;
     cld_check_end(c);
     return CLD_OK;
 }
 
-/* What was wanted of both gradients, turned one behind the other. */
-static enum cld_status compare_swiglu_transposed(struct cld_check *c, const struct swiglu *o,
-                                                 const double *d_gate, const double *d_up,
-                                                 struct cld_error *err)
-{
-    double *both;
-    size_t cols = o->k->c;
-    enum cld_status s = cld_check_doubles(c, 2 * o->k->n * cols, &both, err);
-    if (s)
-        return s;
-    for (size_t i = 0; i < o->k->n; i++) {
-        memcpy(both + 2 * i * cols, d_gate + i * cols, cols * sizeof *both);
-        memcpy(both + (2 * i + 1) * cols, d_up + i * cols, cols * sizeof *both);
-    }
-    return cld_check_compare_transposed(c, o->transposed, both, o->k->n, CLD_BOUND_BF16, err);
-}
-
 static enum cld_status swiglu_backward_case(struct cld_check *c, const struct swiglu_case *k,
-                                            bool transposed, struct cld_error *err)
+                                            struct cld_error *err)
 {
     struct swiglu o;
     double *d_gate, *d_up;
     size_t n = k->n * k->c;
     enum cld_dtype grads = k->small_gradients ? c->storage : CLD_F32;
-    enum cld_status s = swiglu_begin(c, transposed ? "backward turned" : "backward", k, &o, err);
+    enum cld_status s = swiglu_begin(c, "backward", k, &o, err);
     if (s || c->skip || (s = cld_check_doubles(c, n, &d_gate, err)) ||
         (s = cld_check_doubles(c, n, &d_up, err)) ||
         (s = cld_check_input(c, "dy", grads, k->n, k->c, 0.1, &o.dy, err)))
@@ -154,28 +123,13 @@ static enum cld_status swiglu_backward_case(struct cld_check *c, const struct sw
         return s;
     }
     o.d_gate->output = o.d_up->output = true;
-    if (transposed && (s = cld_check_output_transposed(c, "d_gate and d_up, turned", k->n, 2 * k->c,
-                                                       &o.transposed, err)))
-        return s;
     enum cld_dtype to = o.d_gate->t.type;
     if ((s = cld_check_twice(c, run_swiglu_backward, &o, err)) ||
         (s = cld_check_compare(c, o.d_gate, d_gate, cld_check_bound_of(to), err)) ||
-        (s = cld_check_compare(c, o.d_up, d_up, cld_check_bound_of(to), err)) ||
-        (transposed && (s = compare_swiglu_transposed(c, &o, d_gate, d_up, err))))
+        (s = cld_check_compare(c, o.d_up, d_up, cld_check_bound_of(to), err)))
         return s;
     cld_check_end(c);
     return CLD_OK;
-}
-
-static enum cld_status check_swiglu(struct cld_check *c, const struct swiglu_case *cases, size_t n,
-                                    bool transposed, struct cld_error *err)
-{
-    enum cld_status s = CLD_OK;
-    for (size_t i = 0; i < n && !s; i++)
-        if (cld_check_takes(c, i + 1 == n) &&
-            !(s = swiglu_forward_case(c, &cases[i], transposed, err)))
-            s = swiglu_backward_case(c, &cases[i], transposed, err);
-    return s;
 }
 
 enum cld_status cld_check_swiglu(struct cld_check *c, struct cld_error *err)
@@ -190,21 +144,12 @@ enum cld_status cld_check_swiglu(struct cld_check *c, struct cld_error *err)
         {2, 8200, 8, 0, 1, false, false},  /* more than one chunk of a row */
         {512, 3072, 0, 0, 1, false, true}, /* timed */
     };
-    /* Around blocks of 128 x 64 and units of 8; more blocks than a grid has groups. */
-    static const struct swiglu_case transposed[] = {
-        {0, 64, 0, 0, 1, false, true},     {1, 8, 0, 0, 1, false, true},
-        {7, 72, 8, 8, 1, true, true},      {8, 64, 0, 0, 30, false, true},
-        {9, 136, 16, 0, 1e4, false, true}, /* exp(-g) overflows and vanishes */
-        {127, 72, 0, 8, 1, true, true},    {128, 64, 8, 0, 1, false, true},
-        {129, 8, 8, 0, 1, false, true},    {131, 136, 0, 0, 1, true, true},
-        {131, 1096, 8, 0, 1, false, true}, {512, 3072, 0, 0, 1, false, true}, /* timed */
-    };
-    enum {
-        n = sizeof cases / sizeof *cases,
-        n_transposed = sizeof transposed / sizeof *transposed
-    };
-    enum cld_status s = check_swiglu(c, cases, n, false, err);
-    return s || !cld_check_transposes(c) ? s : check_swiglu(c, transposed, n_transposed, true, err);
+    enum { n = sizeof cases / sizeof *cases };
+    enum cld_status s = CLD_OK;
+    for (size_t i = 0; i < n && !s; i++)
+        if (cld_check_takes(c, i + 1 == n) && !(s = swiglu_forward_case(c, &cases[i], err)))
+            s = swiglu_backward_case(c, &cases[i], err);
+    return s;
 }
 
 /* --- sums and copies ---------------------------------------------------------------------------

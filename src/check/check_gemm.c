@@ -15,7 +15,6 @@ struct gemm {
     bool bias;
     enum residual residual;
     size_t pad, skew; /* of every tensor, see struct cld_check */
-    size_t most_copied_bytes;
 };
 
 static const char *const kind_names[] = {"NT", "NN", "TN"};
@@ -115,8 +114,7 @@ static enum cld_status check_gemm_once(struct cld_check *c, const struct gemm *p
                             .c = &out->t,
                             .bias = bias ? &bias->t : NULL,
                             .residual = r ? &r->t : NULL,
-                            .round_to_bf16 = rounds(p),
-                            .most_copied_bytes = p->most_copied_bytes};
+                            .round_to_bf16 = rounds(p)};
     if ((s = cld_buf_create(c->q, "scratch", cld_gemm_scratch_bytes(c->q, &o.g), &o.scratch, err)))
         goto done;
     if ((s = cld_check_doubles(c, p->m * p->n, &want, err)) ||
@@ -173,15 +171,15 @@ static enum cld_status check_timed(struct cld_check *c, enum cld_gemm_backend ba
     return s;
 }
 
+/* More columns of a tile than small shapes choose on Hopper: 256 and 192. */
+static const size_t wide_shapes[][3] = {{2500, 1480, 72}, {1400, 2296, 136}};
+
 /* One product of each kind for every shape; what else varies goes round with the shape, so that
  * each meets many of them without a product of all lists. */
-static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend backend, size_t n,
-                                    struct cld_error *err)
+static enum cld_status check_list(struct cld_check *c, enum cld_gemm_backend backend,
+                                  const size_t (*list)[3], size_t n, struct cld_error *err)
 {
     enum cld_dtype other = c->storage;
-    enum cld_status timed = cld_check_takes(c, true) ? check_timed(c, backend, err) : CLD_OK;
-    if (timed || !cld_check_takes(c, false))
-        return timed;
     for (size_t i = 0; i < n; i++)
         for (int kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN; kind++)
             for (int round = 0; round < 2; round++) {
@@ -189,9 +187,9 @@ static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend b
                 struct gemm p = {
                     .kind = (enum cld_gemm_kind)kind,
                     .backend = backend,
-                    .m = shapes[i][0],
-                    .n = shapes[i][1],
-                    .k = shapes[i][2],
+                    .m = list[i][0],
+                    .n = list[i][1],
+                    .k = list[i][2],
                     .a = transpose % 3 == 1 ? CLD_F32 : other,
                     .b = transpose % 3 == 2 ? CLD_F32 : other,
                     .c = transpose % 3 == 2 ? CLD_F32 : other,
@@ -200,7 +198,6 @@ static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend b
                     .residual = round ? (enum residual)(transpose / 2 % 3) : no_residual,
                     .pad = round ? 4 * (transpose % 2) + transpose % 5 : 0,
                     .skew = round ? 4 * (transpose % 5) + transpose % 2 : 0,
-                    .most_copied_bytes = round ? 4096 : 0, /* large ones in parts of a few rows */
                 };
                 enum cld_status s = check_gemm_once(c, &p, err);
                 if (s)
@@ -209,31 +206,37 @@ static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend b
     return CLD_OK;
 }
 
-/* SwiGLU of a product's results, gate's and up's columns in turns of 8, turned. */
+static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend backend, size_t n,
+                                    struct cld_error *err)
+{
+    enum cld_status s = cld_check_takes(c, true) ? check_timed(c, backend, err) : CLD_OK;
+    return s || !cld_check_takes(c, false) ? s : check_list(c, backend, shapes, n, err);
+}
+
+/* SwiGLU of a product's results, gate's and up's columns in turns of 8. */
 static enum cld_status check_swiglu(struct cld_check *c, enum cld_gemm_backend backend, size_t m,
                                     size_t n, size_t k, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    const struct gemm p = {.kind = CLD_GEMM_TN, .backend = backend, .m = m, .n = n, .k = k};
+    const struct gemm p = {.kind = CLD_GEMM_NT, .backend = backend, .m = m, .n = n, .k = k};
     struct cld_check_tensor *a, *b, *out;
     struct operands o = {.scratch = NULL};
     double *z, *want, *from_a, *from_b;
     cld_check_begin(c, "gemm%s with swiglu %zux%zux%zu", backend_names[backend], m, n, k);
-    if (c->skip || (s = cld_check_input(c, "a", CLD_BF16, k, m, 1, &a, err)) ||
-        (s = cld_check_output_transposed(c, "y", m, n / 2, &out, err)) ||
+    if (c->skip || (s = cld_check_input(c, "a", CLD_BF16, m, k, 1, &a, err)) ||
+        (s = cld_check_output(c, "y", CLD_BF16, m, n / 2, &out, err)) ||
         (s = cld_check_doubles(c, m * (n / 2), &want, err)) ||
         (s = cld_check_doubles(c, m * n, &z, err)) ||
         (s = cld_check_doubles(c, m * k, &from_a, err)) ||
         (s = cld_check_doubles(c, k * n, &from_b, err)) ||
-        (s = cld_check_input(c, "b", CLD_BF16, k, n, 0.3, &b, err)))
+        (s = cld_check_input(c, "b", CLD_BF16, n, k, 0.3, &b, err)))
         return s;
-    struct cld_tensor y = cld_tensor_cols(&out->t, 0, m);
     o.g = (struct cld_gemm){
-        .kind = p.kind, .backend = backend, .a = &a->t, .b = &b->t, .c = &y, .swiglu = true};
+        .kind = p.kind, .backend = backend, .a = &a->t, .b = &b->t, .c = &out->t, .swiglu = true};
     if ((s = cld_buf_create(c->q, "scratch", cld_gemm_scratch_bytes(c->q, &o.g), &o.scratch, err)))
         goto done;
-    operand(&p, a, true, m, k, from_a);
-    operand(&p, b, false, k, n, from_b);
+    operand(&p, a, false, m, k, from_a);
+    operand(&p, b, true, k, n, from_b);
     reference(&p, from_a, from_b, NULL, NULL, z);
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < n / 2; j++) {
@@ -241,19 +244,19 @@ static enum cld_status check_swiglu(struct cld_check *c, enum cld_gemm_backend b
             want[i * (n / 2) + j] = unit[0] / (1 + exp(-unit[0])) * unit[8];
         }
     s = cld_check_twice(c, body, &o, err);
-    if (!s && !(s = cld_check_compare_transposed(c, out, want, m, CLD_BOUND_BF16, err)))
+    if (!s && !(s = cld_check_compare(c, out, want, CLD_BOUND_BF16, err)))
         cld_check_end(c);
 done:
     cld_buf_free(o.scratch);
     return s;
 }
 
-/* Tiles that are narrow, alone and behind others, and that are not full. */
+/* Tiles that are full and that are not, one and several of a work-group. */
 static enum cld_status check_swiglus(struct cld_check *c, enum cld_gemm_backend backend,
                                      struct cld_error *err)
 {
     static const size_t sizes[][3] = {{1, 16, 16},   {65, 208, 33},   {64, 192, 128},
-                                      {130, 64, 17}, {257, 1040, 40}, {70, 448, 64}};
+                                      {130, 64, 17}, {257, 1040, 40}, {2500, 1488, 64}};
     enum cld_status s = CLD_OK;
     for (size_t i = 0; cld_check_takes(c, false) && i < sizeof sizes / sizeof *sizes && !s; i++)
         s = check_swiglu(c, backend, sizes[i][0], sizes[i][1], sizes[i][2], err);
@@ -263,103 +266,60 @@ static enum cld_status check_swiglus(struct cld_check *c, enum cld_gemm_backend 
 /* --- operands as tensor cores take them -------------------------------------------------------
  */
 
-/* Rounded and in rows of multiples of 8, turned, or two of them turned into each other's gaps. */
-enum form { in_rows, transposed, apart };
-
 struct copy_case {
-    enum form form;
     size_t n, c;
     enum cld_dtype type;
     size_t pad, skew; /* of what is copied */
 };
 
 struct copy {
-    const struct copy_case *k;
-    struct cld_check_tensor *x, *other, *y;
+    struct cld_check_tensor *x, *y;
 };
 
 static enum cld_status run_copy(struct cld_check *c, void *arg, struct cld_error *err)
 {
-    struct copy *o = arg;
+    const struct copy *o = arg;
     const struct cld_tensor *y = &o->y->t;
-    const struct cld_gemm g = {.same_b = true};
-    const struct cld_gemm_operands copies = {.a = {&o->x->t, CLD_GEMM_ROWS, y->offset, y->ld}};
-    struct cld_tensor first = cld_tensor_cols(y, 0, o->k->n);
-    struct cld_tensor second = cld_tensor_cols(y, 8, o->k->n);
-    enum cld_status s;
-    if (o->k->form == in_rows)
-        return cld_gemm_copy_operands(c->q, &g, &copies, y->buf, err);
-    if (o->k->form == transposed)
-        return cld_gemm_transpose(c->q, &o->x->t, &first, err);
-    if ((s = cld_gemm_transpose_apart(c->q, &o->x->t, &first, 2, err)))
-        return s;
-    return cld_gemm_transpose_apart(c->q, &o->other->t, &second, 2, err);
+    const struct cld_gemm g = {.same_a = true};
+    const struct cld_gemm_operands copies = {.b = {&o->x->t, false, y->offset, y->ld}};
+    return cld_gemm_copy_operands(c->q, &g, &copies, y->buf, err);
 }
 
+/* Rounded, its rows at multiples of 8. */
 static enum cld_status check_copy(struct cld_check *c, const struct copy_case *k,
                                   struct cld_error *err)
 {
-    static const char *const names[] = {"in rows", "turned", "turned apart"};
-    struct copy o = {.k = k};
-    bool two = k->form == apart;
-    /* What y holds, turned or not. */
-    size_t n_rows = two ? 2 * k->n : k->n;
-    size_t n_cols = k->form == in_rows ? cld_round_up(k->c, 8) : k->c;
+    struct copy o = {NULL, NULL};
+    size_t n_cols = cld_round_up(k->c, 8);
     double *want;
     enum cld_status s = CLD_OK;
-    cld_check_begin(c, "gemm operand %s %zux%zu %s ld+%zu at+%zu", names[k->form], k->n, k->c,
-                    cld_dtype_name(k->type), k->pad, k->skew);
+    cld_check_begin(c, "gemm operand %zux%zu %s ld+%zu at+%zu", k->n, k->c, cld_dtype_name(k->type),
+                    k->pad, k->skew);
     c->pad = k->pad;
     c->skew = k->skew;
-    if (c->skip || (s = cld_check_input(c, "x", k->type, k->n, k->c, 1, &o.x, err)) ||
-        (two && (s = cld_check_input(c, "other", k->type, k->n, k->c, 1, &o.other, err))))
+    if (c->skip || (s = cld_check_input(c, "x", k->type, k->n, k->c, 1, &o.x, err)))
         return s;
     c->pad = c->skew = 8;
-    if ((s = k->form == in_rows ? cld_check_output(c, "y", CLD_BF16, n_rows, n_cols, &o.y, err)
-                                : cld_check_output_transposed(c, "y", n_rows, n_cols, &o.y, err)) ||
-        (s = cld_check_doubles(c, n_rows * n_cols, &want, err)))
+    if ((s = cld_check_output(c, "y", CLD_BF16, k->n, n_cols, &o.y, err)) ||
+        (s = cld_check_doubles(c, k->n * n_cols, &want, err)))
         return s;
     for (size_t i = 0; i < k->n; i++)
-        for (size_t j = 0; j < k->c; j++) {
-            double *to = want + (two ? i / 8 * 16 + i % 8 : i) * n_cols + j;
-            to[0] = rounded(o.x->value[i * k->c + j]);
-            if (two)
-                to[8 * n_cols] = rounded(o.other->value[i * k->c + j]);
-        }
+        for (size_t j = 0; j < k->c; j++)
+            want[i * n_cols + j] = rounded(o.x->value[i * k->c + j]);
     if ((s = cld_check_twice(c, run_copy, &o, err)) ||
-        (s = k->form == in_rows
-                 ? cld_check_compare(c, o.y, want, CLD_BOUND_EXACT, err)
-                 : cld_check_compare_transposed(c, o.y, want, n_rows, CLD_BOUND_EXACT, err)))
+        (s = cld_check_compare(c, o.y, want, CLD_BOUND_EXACT, err)))
         return s;
     cld_check_end(c);
     return CLD_OK;
 }
 
-/* Around blocks of 128 x 64, units of 8 and spans of 2048, with units that can be read at once and
- * ones that cannot; more blocks than a grid has groups. */
+/* Around units of 8 and spans of 2048, with units that can be read at once and ones that cannot. */
 static enum cld_status check_copies(struct cld_check *c, struct cld_error *err)
 {
     static const struct copy_case cases[] = {
-        {in_rows, 0, 5, CLD_BF16, 0, 0},
-        {in_rows, 1, 1, CLD_F32, 0, 0},
-        {in_rows, 9, 72, CLD_F32, 8, 16},
-        {in_rows, 7, 136, CLD_BF16, 3, 5},
-        {in_rows, 3, 2051, CLD_BF16, 5, 0},
-        {transposed, 0, 8, CLD_BF16, 0, 0},
-        {transposed, 1, 1, CLD_BF16, 0, 0},
-        {transposed, 7, 9, CLD_F32, 7, 0},
-        {transposed, 8, 64, CLD_BF16, 8, 8},
-        {transposed, 9, 5, CLD_F32, 0, 3},
-        {transposed, 129, 1, CLD_F32, 0, 0},
-        {transposed, 127, 72, CLD_F32, 8, 0},
-        {transposed, 128, 64, CLD_BF16, 0, 0},
-        {transposed, 128, 64, CLD_F32, 8, 8},
-        {transposed, 131, 136, CLD_BF16, 8, 0},
-        {transposed, 131, 2100, CLD_BF16, 4, 0},
-        {apart, 8, 9, CLD_BF16, 7, 0},
-        {apart, 136, 70, CLD_BF16, 2, 0},
-        {apart, 128, 128, CLD_BF16, 0, 0},
-        {transposed, 1024, 2048, CLD_BF16, 0, 0}, /* timed */
+        {0, 5, CLD_BF16, 0, 0},    {1, 1, CLD_F32, 0, 0},
+        {9, 72, CLD_F32, 8, 16},   {7, 136, CLD_BF16, 3, 5},
+        {3, 2051, CLD_BF16, 5, 0}, {1024, 2048, CLD_F32, 0, 0}, /* timed */
     };
     enum { n = sizeof cases / sizeof *cases };
     enum cld_status s = CLD_OK;
@@ -374,8 +334,7 @@ static enum cld_status check_copies(struct cld_check *c, struct cld_error *err)
 
 enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err)
 {
-    enum cld_status s = check_shapes(c, CLD_GEMM_PORTABLE, n_shapes, err);
-    return s || !cld_check_transposes(c) ? s : check_copies(c, err);
+    return check_shapes(c, CLD_GEMM_PORTABLE, n_shapes, err);
 }
 
 enum cld_status cld_check_gemm_clblast(struct cld_check *c, struct cld_error *err)
@@ -395,10 +354,16 @@ enum cld_status cld_check_gemm_tensor(struct cld_check *c, struct cld_error *err
     if (!sm80 && !sm90a)
         cld_check_unsupported(c, "tensor cores are used through inline PTX, in kernels from source "
                                  "on NVIDIA's driver");
-    if (sm80)
+    if (c->storage == CLD_BF16 && cld_queue_class(c->q) == CLD_CLASS_GPU &&
+        cld_queue_device(c->q)->max_group >= 256) /* of cl/gemm_operand.cl, for any device */
+        s = check_copies(c, err);
+    if (!s && sm80)
         s = check_shapes(c, CLD_GEMM_SM80, n_shapes, err);
     if (!s && sm90a)
         s = check_shapes(c, CLD_GEMM_SM90A, n_shapes, err);
+    if (!s && sm90a && cld_check_takes(c, false))
+        s = check_list(c, CLD_GEMM_SM90A, wide_shapes, sizeof wide_shapes / sizeof *wide_shapes,
+                       err);
     if (!s && sm90a && c->storage == CLD_BF16)
         s = check_swiglus(c, CLD_GEMM_SM90A, err);
     return s;

@@ -90,13 +90,6 @@ static enum cld_status run_rms_forward_only(struct cld_check *c, void *arg, stru
     return cld_rmsnorm_forward(c->q, &r->x->t, &r->w->t, eps, &r->y->t, NULL, err);
 }
 
-static enum cld_status run_rms_transposed(struct cld_check *c, void *arg, struct cld_error *err)
-{
-    struct rms *r = arg;
-    struct cld_tensor y = cld_tensor_cols(&r->y->t, 0, r->k->n);
-    return cld_rmsnorm_forward_transposed(c->q, &r->x->t, &r->w->t, eps, &y, &r->rstd->t, err);
-}
-
 static enum cld_status run_rms_backward(struct cld_check *c, void *arg, struct cld_error *err)
 {
     struct rms *r = arg;
@@ -143,26 +136,6 @@ static enum cld_status rms_forward_case(struct cld_check *c, const struct rms_ca
     r.rstd->output = false; /* without it: y is the same and rstd stays untouched */
     if ((s = cld_check_twice(c, run_rms_forward_only, &r, err)) ||
         (s = cld_check_compare(c, r.y, y, cld_check_bound_of(c->storage), err)))
-        return s;
-    cld_check_end(c);
-    return CLD_OK;
-}
-
-static enum cld_status rms_transposed_case(struct cld_check *c, const struct rms_case *k,
-                                           struct cld_error *err)
-{
-    struct rms r;
-    double *y, *rstd;
-    enum cld_status s = rms_begin(c, "turned", k, &r, err);
-    if (s || c->skip || (s = cld_check_output_transposed(c, "y", k->n, k->c, &r.y, err)) ||
-        (s = cld_check_output(c, "rstd", CLD_F32, 1, k->n, &r.rstd, err)) ||
-        (s = cld_check_doubles(c, k->n * k->c, &y, err)) ||
-        (s = cld_check_doubles(c, k->n, &rstd, err)))
-        return s;
-    rms_reference(&r, r.x->value, r.w->value, y, rstd);
-    if ((s = cld_check_twice(c, run_rms_transposed, &r, err)) ||
-        (s = cld_check_compare_transposed(c, r.y, y, k->n, CLD_BOUND_BF16, err)) ||
-        (s = cld_check_compare(c, r.rstd, rstd, CLD_BOUND_F32, err)))
         return s;
     cld_check_end(c);
     return CLD_OK;
@@ -232,34 +205,9 @@ static enum cld_status check_rms(struct cld_check *c, struct cld_error *err)
     return s;
 }
 
-/* Around blocks of 128 x 64 and units of 8; more blocks and rows than a grid takes at once. */
-static enum cld_status check_rms_transposed(struct cld_check *c, struct cld_error *err)
-{
-    static const struct rms_case cases[] = {
-        {0, 64, 0, 0, 1, NO_RESIDUAL, false},
-        {1, 8, 0, 0, 1, NO_RESIDUAL, false},
-        {7, 72, 8, 8, 1, NO_RESIDUAL, false},
-        {8, 64, 0, 0, 1e-3, NO_RESIDUAL, false}, /* epsilon weighs */
-        {9, 136, 16, 0, 1e3, NO_RESIDUAL, false},
-        {127, 72, 0, 8, 1, NO_RESIDUAL, false},
-        {128, 64, 8, 0, 1, NO_RESIDUAL, false},
-        {129, 8, 8, 0, 1, NO_RESIDUAL, false},
-        {131, 136, 0, 0, 1, NO_RESIDUAL, false},
-        {263, 2104, 8, 0, 1, NO_RESIDUAL, false},
-        {1024, 2048, 0, 0, 1, NO_RESIDUAL, false}, /* timed */
-    };
-    enum { n = sizeof cases / sizeof *cases };
-    enum cld_status s = CLD_OK;
-    for (size_t i = 0; i < n && !s; i++)
-        if (cld_check_takes(c, i + 1 == n))
-            s = rms_transposed_case(c, &cases[i], err);
-    return s;
-}
-
 enum cld_status cld_check_rmsnorm(struct cld_check *c, struct cld_error *err)
 {
-    enum cld_status s = check_rms(c, err);
-    return s || !cld_check_transposes(c) ? s : check_rms_transposed(c, err);
+    return check_rms(c, err);
 }
 
 /* --- per-head RMSNorm and rotary embedding ------------------------------------------------------

@@ -195,7 +195,8 @@ static json_t *column_json(const struct cld_check_column *c)
 static enum cld_status fail_write(FILE *to, struct cld_error *err)
 {
     fflush(to);
-    return ferror(to) ? cld_fail(err, CLD_E_IO, "", "cannot write results: %s", strerror(errno))
+    return ferror(to) ? cld_fail(err, CLD_E_IO, cld_io_hint(errno), "cannot write results: %s",
+                                 strerror(errno))
                       : CLD_OK;
 }
 
@@ -244,7 +245,7 @@ static void put_xml(const char *text, FILE *to)
         }
 }
 
-/* NAME="..." with what the n texts are, one behind the other. */
+/* NAME="..." with the n texts, one after the other. */
 static void put_attribute(const char *name, const char *const *texts, size_t n, FILE *to)
 {
     fprintf(to, " %s=\"", name);

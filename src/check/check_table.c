@@ -100,7 +100,7 @@ struct set {
     pthread_mutex_t lock;   /* guards what follows, and `done` */
     pthread_cond_t changed; /* a task is done */
     size_t n_done;
-    size_t next; /* task that nobody has taken; n_tasks once one failed */
+    size_t next; /* the next task to begin; n_tasks once one failed */
 };
 
 /* The command that repeats one case, or what fits of it. */
@@ -145,7 +145,6 @@ static void run_task(const struct set *set, struct task *t)
                           .storage = t->storage,
                           .op = t->op,
                           .mode = o->mode,
-                          .no_transposed = o->no_transposed,
                           .only = o->only,
                           .max_elems = o->max_elems,
                           .results = &t->results};
@@ -179,7 +178,7 @@ static void run_task(const struct set *set, struct task *t)
     t->seconds = (cld_clock_ms() - begun) / 1e3;
 }
 
-/* For whoever waits; in the order in which tasks end. Holds the crew's lock. */
+/* Tells the thread that waits, in the order in which tasks end. Holds the set's lock. */
 static void say_progress(struct set *set, const struct task *t)
 {
     set->n_done++;
@@ -237,7 +236,7 @@ static void add_counts(struct cld_queue_counts *to, const struct cld_queue_count
     to->n_missing += counts->n_missing;
 }
 
-/* Prints and adds up what tasks did, in their order, until the first that failed; those behind it
+/* Prints and adds up what tasks did, in their order, until the first that failed; those after it
  * may never have begun. */
 static enum cld_status collect(struct set *set, size_t *n_passed, size_t *n_failed,
                                struct cld_error *err)

@@ -152,7 +152,8 @@ static enum cld_status check_file(struct checker *c, const char *path, FILE *out
         of_file.n_passed += c->why[0] == 0;
     }
     if (ferror(in)) {
-        s = cld_fail(err, CLD_E_INPUT, "", "%s: read failed: %s", path, strerror(errno));
+        s = cld_fail(err, CLD_E_INPUT, "check that the file is whole and the disk works",
+                     "%s: read failed: %s", path, strerror(errno));
         goto done;
     }
     fprintf(out, "%s: %zu of %zu lines exact\n", path, of_file.n_passed,

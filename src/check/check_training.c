@@ -12,8 +12,8 @@
  */
 
 /* Where the gradient goes: nowhere, in the place of the logits, or to a tensor of its own in the
- * storage of the run; turned it goes there alone, by losses that are known. */
-enum ce_gradient { NO_GRADIENT, IN_PLACE, APART, TRANSPOSED };
+ * storage of the run. */
+enum ce_gradient { NO_GRADIENT, IN_PLACE, APART };
 
 struct ce_case {
     size_t n, v, pad, skew;
@@ -95,7 +95,7 @@ static enum cld_status ce_begin(struct cld_check *c, const struct ce_case *k, st
                                 struct cld_error *err)
 {
     static const char *const names[] = {
-        [NO_GRADIENT] = " forward", [IN_PLACE] = "", [APART] = " apart", [TRANSPOSED] = " turned"};
+        [NO_GRADIENT] = " forward", [IN_PLACE] = "", [APART] = " apart"};
     enum cld_dtype type = k->f32 ? CLD_F32 : c->storage;
     double *logits, *labels, *weights;
     enum cld_status s = CLD_OK;
@@ -149,56 +149,6 @@ static enum cld_status ce_case(struct cld_check *c, const struct ce_case *k, str
     return CLD_OK;
 }
 
-static enum cld_status run_ce_transposed(struct cld_check *c, void *arg, struct cld_error *err)
-{
-    struct ce *o = arg;
-    struct cld_tensor gradient = cld_tensor_cols(&o->gradient->t, 0, o->k->n);
-    return cld_cross_entropy_transposed(c->q, &o->logits->t, &o->labels->t, &o->weights->t,
-                                        &o->loss->t, &gradient, err);
-}
-
-static enum cld_status ce_transposed_case(struct cld_check *c, const struct ce_case *k,
-                                          struct cld_error *err)
-{
-    struct ce o;
-    double *loss, *gradient;
-    enum cld_status s = ce_begin(c, k, &o, err);
-    if (s || c->skip || (s = cld_check_doubles(c, k->n, &loss, err)) ||
-        (s = cld_check_doubles(c, k->n * k->v, &gradient, err)))
-        return s;
-    ce_reference(&o, o.logits->value, loss, NULL, gradient);
-    if ((s = cld_check_values(c, "loss", CLD_F32, 1, k->n, loss, &o.loss, err)))
-        return s;
-    c->pad = c->skew = 8;
-    if ((s = cld_check_output_transposed(c, "gradient", k->n, k->v, &o.gradient, err)) ||
-        (s = cld_check_twice(c, run_ce_transposed, &o, err)) ||
-        (s = cld_check_compare_transposed(c, o.gradient, gradient, k->n, CLD_BOUND_BF16, err)))
-        return s;
-    cld_check_end(c);
-    return CLD_OK;
-}
-
-/* Around units of 8, blocks of 128 x 64 and strips of 512, with logits that can be read by vectors
- * and ones that cannot; more strips than a grid has groups. */
-static enum cld_status check_ce_transposed(struct cld_check *c, struct cld_error *err)
-{
-    static const struct ce_case cases[] = {
-        {0, 64, 0, 0, 1, TRANSPOSED, true, false},     {1, 8, 0, 0, 1, TRANSPOSED, true, false},
-        {7, 72, 4, 4, 1, TRANSPOSED, true, false},     {8, 64, 1, 0, 3, TRANSPOSED, true, false},
-        {9, 136, 0, 0, 1000, TRANSPOSED, true, false}, /* huge logits */
-        {9, 72, 0, 0, 1, TRANSPOSED, true, true},      {127, 72, 0, 1, 1, TRANSPOSED, true, false},
-        {128, 64, 0, 0, 1, TRANSPOSED, true, false},   {129, 8, 8, 0, 1, TRANSPOSED, true, false},
-        {131, 577, 3, 0, 1, TRANSPOSED, true, false},  {5, 17001, 3, 0, 2, TRANSPOSED, true, false},
-        {64, 32768, 0, 0, 1, TRANSPOSED, true, false}, /* timed */
-    };
-    enum { n = sizeof cases / sizeof *cases };
-    enum cld_status s = CLD_OK;
-    for (size_t i = 0; i < n && !s; i++)
-        if (cld_check_takes(c, i + 1 == n))
-            s = ce_transposed_case(c, &cases[i], err);
-    return s;
-}
-
 enum cld_status cld_check_cross_entropy(struct cld_check *c, struct cld_error *err)
 {
     static const struct ce_case cases[] = {
@@ -223,7 +173,7 @@ enum cld_status cld_check_cross_entropy(struct cld_check *c, struct cld_error *e
     for (size_t i = 0; i < n && !s; i++)
         if (cld_check_takes(c, i + 1 == n))
             s = ce_case(c, &cases[i], err);
-    return s || !cld_check_transposes(c) ? s : check_ce_transposed(c, err);
+    return s;
 }
 
 /* --- first maximum -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ struct column {
     const char *platform, *device, *driver, *path;
 };
 
-/* All columns of all files, in their order, those of one platform, device and driver behind each
+/* All columns of all files, in their order, those of one platform, device and driver after each
  * other. */
 struct page {
     json_t **roots;

@@ -1,5 +1,5 @@
 /* export_check.c - what a serving program would compute otherwise than it was trained. How they
- * read a drafter is told at the head of drafter_file.h. */
+ * read a drafter is described at the top of drafter_file.h. */
 #include "model/export.h"
 
 static enum cld_status check_taps(const struct cld_export *x, struct cld_error *err)
@@ -19,7 +19,7 @@ static enum cld_status check_taps(const struct cld_export *x, struct cld_error *
             return cld_fail(err, CLD_E_USAGE, "train with ascending taps",
                             "tap %d after tap %d: programs collect features in the order of layers",
                             f->taps[i], f->taps[i - 1]);
-        /* Programs take what enters layer v + 1; behind the last layer some give the normalised
+        /* Programs use the input of layer v + 1; after the last layer some give the normalised
          * state, some nothing. */
         if ((size_t)f->taps[i] + 1 >= n)
             return cld_fail(err, CLD_E_USAGE, "train with taps below the last layer",

@@ -20,7 +20,6 @@ enum cld_status cld_self_test(const char *what, const struct cld_config *cfg,
     struct cld_check_options o = *options;
     size_t n_passed = 0, n_failed = 0;
     o.seed = 1;
-    o.no_transposed = true;
     o.family = device->class == CLD_CLASS_CPU ? CLD_KERNEL_FAMILY_CPU : CLD_KERNEL_FAMILY_GPU;
     o.skip[cfg->runtime.precision == CLD_F32 ? CLD_BF16 : CLD_F32] = true;
     enum cld_status s = cld_check_device(device, &o, &n_passed, &n_failed, err);

@@ -113,7 +113,7 @@ static void bash_keys(FILE *to)
     fputs("_cldraft_keys() {\n    compopt -o nospace\n    _cldraft_words \"", to);
     for (size_t i = 0; cld_config_key_at(i, &section, &name, &words); i++)
         fprintf(to, "%s%s.%s=", i ? "\n        " : "", section, name);
-    fputs("\"\n}\n\n# _cldraft_key_values KEY: what may stand behind KEY= of --set.\n"
+    fputs("\"\n}\n\n# _cldraft_key_values KEY: what may follow KEY= of --set.\n"
           "_cldraft_key_values() {\n    case $1 in\n",
           to);
     for (size_t i = 0; cld_config_key_at(i, &section, &name, &words); i++) {

@@ -43,8 +43,8 @@ static void list_operations(void)
     }
 }
 
-/* Work-items of the CPU family stand alone: on a GPU they take minutes. And nobody would use the
- * times of the family that a device does not have by itself. */
+/* Kernels for CPUs have no work-groups: on a GPU they take minutes. Times are only of use for the
+ * kernels that runs take on the device. */
 static enum cld_kernel_family families(const struct cld_args *a,
                                        const struct cld_device_info *device)
 {
@@ -141,7 +141,8 @@ static enum cld_status judge(const struct cld_args *a, const struct cld_check_ma
                                "--precision, --limit and --mode leave cases out, too",
                                "no case has the name '%s'", only)
                : m->n_unsupported
-                   ? cld_fail(err, CLD_E_CHECK, "", "nothing was checked: all is unsupported")
+                   ? cld_fail(err, CLD_E_CHECK, "choose another device, precision or --program",
+                              "nothing was checked: all is unsupported")
                    : cld_fail(err, CLD_E_CHECK, "see --limit, --op, --kernels, --precision, --mode",
                               "nothing was checked: no case is left");
     if (path && cld_args_flag(a, "update-golden"))

@@ -40,9 +40,10 @@ enum cld_attention_backend cld_cmd_attention(const struct cld_args *a)
 static enum cld_status verdict(size_t n_passed, size_t n_failed, struct cld_error *err)
 {
     printf("%zu passed, %zu failed\n", n_passed, n_failed);
-    return n_failed ? cld_fail(err, CLD_E_CHECK, "", "%zu of %zu checks failed", n_failed,
-                               n_passed + n_failed)
-                    : CLD_OK;
+    return n_failed
+               ? cld_fail(err, CLD_E_CHECK, "the lines that begin with FAIL name the failed checks",
+                          "%zu of %zu checks failed", n_failed, n_passed + n_failed)
+               : CLD_OK;
 }
 
 enum cld_status cld_cmd_check_each(const struct cld_args *a, cld_cmd_check_fn *check,

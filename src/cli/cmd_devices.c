@@ -1,5 +1,6 @@
 /* cmd_devices.c - what is there: platforms, devices, limits, known faults, kernels chosen, and
  * whether a kernel was built and computed right. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,8 +66,10 @@ static enum cld_status compute(struct cld_queue *q, struct cld_error *err)
         return s;
     for (int i = 0; i < N_PROBE; i++)
         if (values[i] != (float)(i - N_PROBE / 2) * 0.25f + 1.5f)
-            return cld_fail(err, CLD_E_CHECK, "", "element %d of a sum is %g, not %g", i,
-                            (double)values[i], (i - N_PROBE / 2) * 0.25 + 1.5);
+            return cld_fail(err, CLD_E_CHECK,
+                            "the driver computes wrongly; update it or use another device",
+                            "element %d of a sum is %g, not %g", i, (double)values[i],
+                            (i - N_PROBE / 2) * 0.25 + 1.5);
     return CLD_OK;
 }
 
@@ -294,7 +297,7 @@ static enum cld_status print_json(const struct cld_devices *list, bool probe, st
     root = json_pack("{s:I, s:O, s:o}", "platforms", (json_int_t)list->n_platforms, "devices",
                      devices, "note", text(list->note));
     if (!s && (!root || json_dumpf(root, stdout, JSON_INDENT(2))))
-        s = cld_fail(err, CLD_E_IO, "", "cannot write JSON to stdout");
+        s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "cannot write JSON to stdout");
     else if (!s)
         printf("\n");
     json_decref(devices);
@@ -314,7 +317,9 @@ enum cld_status cld_cmd_devices(const struct cld_args *a, struct cld_error *err)
     else if (list->n)
         print_tree(list, cld_args_flag(a, "verbose"), probe);
     if (!s && !list->n)
-        s = cld_fail(err, CLD_E_DEVICE, "", "%s", list->note);
+        s = cld_fail(err, CLD_E_DEVICE,
+                     "install an OpenCL driver (ICD), for example PoCL, and check OCL_ICD_VENDORS",
+                     "%s", list->note);
     cld_devices_close(list);
     return s;
 }

@@ -56,7 +56,7 @@ static enum cld_status report(struct cld_worker *w, struct cld_feed *feed,
                                 .n_verified = cld_rules_drafted(&w->setup->rules) + 1,
                                 .n_buckets = cld_feed_n_buckets(feed)};
     if (!(r.buckets = calloc(r.n_buckets + 1, sizeof *r.buckets)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a report");
+        return cld_fail_memory(err, "a report");
     if ((s = measure(w, feed, store, &r, err)))
         goto done;
     if (!json)

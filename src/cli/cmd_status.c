@@ -66,7 +66,7 @@ static enum cld_status show(const char *dir, bool *ended, struct cld_error *err)
     char *path = cld_format("%s/status.json", dir);
     if (!path)
         return cld_fail_memory(err, "the path of %s", dir);
-    /* Asked before the file is read: a run that ends in between is told as it ended. */
+    /* Asked before the file is read: a run that ends in between is shown as it ended. */
     bool alive = cld_status_file_alive(dir);
     enum cld_status s = cld_json_load(path, &root, err);
     if (!s && strcmp(text_of(root, "format"), "cldraft-status-1"))

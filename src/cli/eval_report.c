@@ -1,5 +1,6 @@
 #include "cli/eval_report.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -229,7 +230,7 @@ enum cld_status cld_eval_print_json(const struct cld_eval_report *r, FILE *to,
     enum cld_status s = cld_json_text(root, &text, err);
     json_decref(root);
     if (!s && (fputs(text, to) == EOF || fflush(to)))
-        s = cld_fail(err, CLD_E_IO, "", "cannot write the report");
+        s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "cannot write the report");
     free(text);
     return s;
 }

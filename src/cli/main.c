@@ -60,8 +60,8 @@ static enum cld_status flush_stdout(enum cld_status s, struct cld_error *err)
 {
     errno = 0;
     if ((fflush(stdout) || ferror(stdout)) && !s && !reader_left())
-        s = cld_fail(err, CLD_E_IO, errno == ENOSPC ? "free some space" : "",
-                     "writing to stdout failed: %s", errno ? strerror(errno) : "earlier output");
+        s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "writing to stdout failed: %s",
+                     errno ? strerror(errno) : "earlier output");
     return s;
 }
 

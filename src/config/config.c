@@ -153,7 +153,7 @@ enum cld_status cld_config_load(const char *path, const char *const *sets, size_
         cld_config_value_open(cfg, k);
     cfg->path = cld_format("%s", path);
     if (!cfg->path) {
-        s = cld_fail_memory(err, "%s", path);
+        s = cld_fail_memory(err, "the data of %s", path);
         goto done;
     }
     if ((s = apply_defaults(cfg, err)) || (s = cld_config_scan(path, &entries, err)))
@@ -177,7 +177,7 @@ enum cld_status cld_config_parse(const char *text, const char *what, struct cld_
     /* The scanner reads files, so the text becomes one that exists in memory only. */
     int fd = memfd_create("cldraft-config", MFD_CLOEXEC);
     if (fd < 0 || write(fd, text, n_bytes) != (ssize_t)n_bytes) {
-        s = cld_fail_memory(err, "%s", what);
+        s = cld_fail_memory(err, "the data of %s", what);
         goto done;
     }
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);

@@ -117,7 +117,7 @@ struct cld_config {
         struct cld_size_list taps; /* layer v means the output of decoder layer v; n == 0: auto */
         int64_t random_weights;    /* seed of generated weights; -1: no */
     } target;
-    struct { /* of data and target before a run; false: a failure is told and does not end it */
+    struct {         /* of data and target before a run; false: a failure is a warning */
         size_t rows; /* whose supervised spans are shown */
         bool template, supervision, mask_token, vocabulary;
         enum cld_history history;

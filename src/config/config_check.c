@@ -1,5 +1,5 @@
-/* The rules between keys. What needs another file (the target's sizes, the tokenizer) is checked by
- * whoever reads that file. */
+/* Rules between keys. What needs another file (the target's sizes, the tokenizer) is checked where
+ * that file is read. */
 #include <string.h>
 
 #include "config/config.h"

@@ -78,15 +78,17 @@ enum cld_status cld_config_value_ok(const char *value, struct cld_error *err)
 {
     size_t n = strlen(value);
     if (!n)
-        return cld_fail(err, CLD_E_USAGE, "", "the value is empty");
+        return cld_fail(err, CLD_E_USAGE, "write a value, or leave the key out for its default",
+                        "the value is empty");
     if (n > CLD_CONFIG_MAX_VALUE)
-        return cld_fail(err, CLD_E_USAGE, "", "a value of %zu bytes; %d is the most", n,
-                        CLD_CONFIG_MAX_VALUE);
+        return cld_fail(err, CLD_E_USAGE, "shorten the value",
+                        "a value of %zu bytes; %d is the most", n, CLD_CONFIG_MAX_VALUE);
     if (cld_utf8_valid(value, n) < n || has_control(value, n) || strchr(value, '\t'))
         return cld_fail(err, CLD_E_USAGE, "save the file as UTF-8",
                         "the value is not UTF-8 or has control characters");
     if (strchr(value, '"'))
-        return cld_fail(err, CLD_E_USAGE, "", "the value has a double quote in it");
+        return cld_fail(err, CLD_E_USAGE, "remove it: a value cannot contain a double quote",
+                        "the value has a double quote in it");
     return CLD_OK;
 }
 
@@ -122,7 +124,7 @@ static enum cld_status scan_section(struct scan *scan, char *line)
         return FAIL(scan, "write [section]", "'[' without ']'");
     if (end[1])
         return FAIL(scan, "put the comment on a line of its own",
-                    "text behind the ']' of a section");
+                    "text after the ']' of a section");
     *end = 0;
     if (!is_name(line + 1, ""))
         return FAIL(scan, "write [section], in lower-case letters", "'%.80s' is no section name",
@@ -137,7 +139,7 @@ static enum cld_status scan_section(struct scan *scan, char *line)
     return s;
 }
 
-/* Checks the text behind the '=' of a line that iniparser will read. */
+/* Checks the text after the '=' of a line that iniparser will read. */
 static enum cld_status scan_value(struct scan *scan, const char *key, char *value)
 {
     if (*value == '"' || *value == '\'') {
@@ -147,7 +149,7 @@ static enum cld_status scan_value(struct scan *scan, const char *key, char *valu
         char *rest = skip_blanks(end + 1);
         if (*rest && *rest != '#' && *rest != ';')
             return FAIL(scan, "put the whole value in one pair of quotes",
-                        "%s: text behind the closing quote", key);
+                        "%s: text after the closing quote", key);
         *end = 0;
         value++;
     } else {
@@ -236,7 +238,10 @@ static enum cld_status read_values(const char *path, struct cld_config_entries *
     dictionary *d = iniparser_load(path);
     iniparser_set_error_callback(NULL);
     if (!d)
-        return cld_fail(err, CLD_E_USAGE, "", "%s: not readable as INI: %s", path, complaint);
+        return cld_fail(
+            err, CLD_E_USAGE,
+            "write key = value lines below [section] lines; docs/config.md describes the form",
+            "%s: not readable as INI: %s", path, complaint);
     for (size_t i = 0; i < e->n && !s; i++) {
         char name[2 * MAX_NAME_BYTES + 2];
         if (!*e->v[i].key)

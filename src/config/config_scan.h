@@ -1,7 +1,7 @@
 /* config_scan.h - INI text to entries with line numbers, for config.c alone.
  *
  * iniparser reads the values. It keeps no line numbers, folds case, joins lines, lets the last of
- * two equal keys win and accepts much that nobody means (unclosed quotes, text behind them, cut
+ * two equal keys win and accepts much that is a mistake (unclosed quotes, text after them, cut
  * comments); so a scan of our own goes first, notes where each key stands and refuses every line
  * that iniparser would read in another way than it looks.
  *

@@ -84,13 +84,14 @@ static enum cld_status add_number(struct line *l, double v)
         snprintf(text, sizeof text, "%.0f", v);
         return add(l, text);
     }
-    /* As many digits as anybody writes by hand: steps of 0.1 add up to 0.3, not
+    /* As many digits as people write by hand: steps of 0.1 add up to 0.3, not
      * 0.30000000000000004. */
     snprintf(text, sizeof text, "%.12g", v);
     return add(l, text);
 }
 
-/* FROM..TO*F or FROM..TO+STEP; `dots` is where the dots are. A plus behind an e is of an exponent.
+/* FROM..TO*F or FROM..TO+STEP; `dots` is where the dots are. A plus after an e belongs to an
+ * exponent.
  */
 static enum cld_status add_range(struct line *l, const char *item, const char *dots)
 {
@@ -144,7 +145,7 @@ enum cld_status cld_config_expand(const char *name, const char *text, struct cld
                         "unknown key '%.80s'", name);
     char *copy = strdup(text);
     if (!copy)
-        return cld_fail_memory(err, "%s", name);
+        return cld_fail_memory(err, "the data of %s", name);
     for (char *rest = copy; rest && !s;) {
         char *item = rest, *cut = strchr(item, is_list(l.key) ? '|' : ',');
         rest = cut ? cut + 1 : NULL;
@@ -194,7 +195,7 @@ enum cld_status cld_config_swept_set(struct cld_config *cfg, const char *name, c
         if (!strcmp(cfg->swept.v[i].name, name))
             at = &cfg->swept.v[i];
     if (!copy || !key) {
-        s = cld_fail_memory(err, "%s", name);
+        s = cld_fail_memory(err, "the data of %s", name);
         goto done;
     }
     if (!at) {

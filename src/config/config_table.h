@@ -7,7 +7,7 @@
 
 #include "config/config.h"
 
-enum cld_key_type {                /* the C type of the field behind it */
+enum cld_key_type {                /* the C type of its field */
                     CLD_KEY_BOOL,  /* bool */
                     CLD_KEY_INT,   /* int64_t */
                     CLD_KEY_SIZE,  /* size_t */

@@ -72,12 +72,13 @@ enum cld_status cld_answers_open(const char *path, struct cld_answers **out, str
     off_t end = 0;
     *out = NULL;
     if (!a || !(a->path = strdup(path)))
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for answers");
+        s = cld_fail_memory(err, "answers");
     else if (!(a->file = fopen(path, "a+b")))
-        s = cld_fail(err, CLD_E_IO, "", "%s: cannot open for writing: %s", path, strerror(errno));
-    else if (!(s = read_all(a, &end, err)) && ftruncate(fileno(a->file), end))
-        s = cld_fail(err, CLD_E_IO, "", "%s: cannot cut at byte %lld: %s", path, (long long)end,
+        s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: cannot open for writing: %s", path,
                      strerror(errno));
+    else if (!(s = read_all(a, &end, err)) && ftruncate(fileno(a->file), end))
+        s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: cannot cut at byte %lld: %s", path,
+                     (long long)end, strerror(errno));
     if (!s) {
         *out = a;
         a = NULL;
@@ -96,7 +97,8 @@ enum cld_status cld_answers_close(struct cld_answers *a, struct cld_error *err)
         bool bad = fflush(a->file) || fsync(fileno(a->file));
         bad |= fclose(a->file) != 0;
         if (bad)
-            s = cld_fail(err, CLD_E_IO, "", "%s: cannot write: %s", a->path, strerror(errno));
+            s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: cannot write: %s", a->path,
+                         strerror(errno));
     }
     free(a->path);
     free(a->sources);
@@ -143,9 +145,10 @@ enum cld_status cld_answers_add(struct cld_answers *a, const struct cld_prompt *
                                    numbers(ids, p->n, n, true), "finish", finish);
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     if (!text)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for an answer of %zu tokens", n);
+        s = cld_fail_memory(err, "an answer of %zu tokens", n);
     else if (fputs(text, a->file) == EOF || fputc('\n', a->file) == EOF || fflush(a->file))
-        s = cld_fail(err, CLD_E_IO, "", "%s: cannot write: %s", a->path, strerror(errno));
+        s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: cannot write: %s", a->path,
+                     strerror(errno));
     else
         s = note(a, p->row, p->source, err);
     free(text);

@@ -127,7 +127,7 @@ enum cld_status cld_batch_continue(struct cld_batch *b, const int32_t *ids, size
 {
     size_t n_ctx = n - n_cached, n_rows = rules->block_size;
     if (!reserve(b, n_ctx, 1, n_rows))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu tokens and a block", n_ctx);
+        return cld_fail_memory(err, "%zu tokens and a block", n_ctx);
     b->n_ctx = n_ctx;
     b->n_blocks = 1;
     b->block_size = b->n_draft = n_rows;
@@ -197,8 +197,7 @@ enum cld_status cld_batch_make_up(struct cld_batch *b, size_t n_docs, size_t len
     uint8_t *mask = malloc(length);
     struct cld_document *docs = calloc(n_docs, sizeof *docs);
     if (!ids || !anchors || !mask || !docs) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a batch of %zu x %zu tokens",
-                     n_docs, length);
+        s = cld_fail_memory(err, "a batch of %zu x %zu tokens", n_docs, length);
         goto done;
     }
     memset(mask, 1, length);

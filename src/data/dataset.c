@@ -150,7 +150,8 @@ fault(struct loader *l, enum cld_row_fault kind, struct cld_error *err, const ch
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     l->fault = kind;
-    return cld_fail(err, CLD_E_INPUT, "", "%s", what);
+    return cld_fail(err, CLD_E_INPUT, "correct the row; docs/data.md describes the formats", "%s",
+                    what);
 }
 
 /* Answers that the template writes otherwise by now; see options.history. */
@@ -335,7 +336,8 @@ static enum cld_status load_file(struct loader *l, const char *path, struct cld_
     while (!s && !(s = cld_signals_check(err)) && (n = getline(&text, &capacity, in)) >= 0)
         s = load_line(l, path, ++number, text, (size_t)n, err);
     if (!s && ferror(in))
-        s = cld_fail(err, CLD_E_INPUT, "", "%s: read failed: %s", path, strerror(errno));
+        s = cld_fail(err, CLD_E_INPUT, "check that the file is whole and the disk works",
+                     "%s: read failed: %s", path, strerror(errno));
     free(text);
     fclose(in);
     return s;
@@ -356,7 +358,7 @@ enum cld_status cld_dataset_load(const char *const *paths, size_t n_paths,
                         options->max_length);
     l.d = calloc(1, sizeof *l.d);
     if (!l.d)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a dataset");
+        return cld_fail_memory(err, "a dataset");
     if (options->tokenizer && (s = cld_encoder_new(options->tokenizer, &l.encoder, err)))
         goto done;
     for (size_t i = 0; i < n_paths; i++)
@@ -415,7 +417,7 @@ enum cld_status cld_dataset_synthetic(size_t n_rows, size_t length, size_t n_voc
                         n_rows, length);
     struct cld_dataset *d = calloc(1, sizeof *d);
     if (!d)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a dataset");
+        return cld_fail_memory(err, "a dataset");
     if ((s = check_capacity(n_rows, length, err)))
         goto done;
     size_t n_prompt = cld_min(length / 4, 16);

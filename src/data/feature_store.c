@@ -71,7 +71,7 @@ static const char *set_name(bool heldout)
 
 static enum cld_status no_memory(struct cld_error *err)
 {
-    return cld_fail(err, CLD_E_MEMORY, "", "no host memory for stored features");
+    return cld_fail_memory(err, "stored features");
 }
 
 /* --- the table of rows ------------------------------------------------------------------------ */

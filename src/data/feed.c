@@ -47,7 +47,7 @@ enum cld_status cld_feed_open(const struct cld_config *cfg, struct cld_feed **ou
     uint64_t n_bytes = 0;
     *out = NULL;
     if (!f || !path) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for the data");
+        s = cld_fail_memory(err, "the data");
         goto done;
     }
     f->cfg = cfg;
@@ -145,7 +145,7 @@ static enum cld_status add_bucket(struct cld_feed *f, const char *name, size_t n
     struct bucket *b = &f->buckets[f->n_buckets];
     *b = (struct bucket){.name = cld_format("%.*s", (int)n_name, name)};
     if (!b->name)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a bucket");
+        return cld_fail_memory(err, "a bucket");
     f->n_buckets++;
     for (size_t i = 0; i + 1 < f->n_buckets; i++)
         if (!strcmp(f->buckets[i].name, b->name))
@@ -257,7 +257,7 @@ static enum cld_status add_document(struct cld_feed *f, const struct cld_row *ro
         size_t cap = cld_max(64, cld_mul(2, f->cap_docs));
         struct cld_document *grown = realloc(f->docs, cld_mul(cap, sizeof *grown));
         if (!grown)
-            return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu documents", cap);
+            return cld_fail_memory(err, "%zu documents", cap);
         f->docs = grown;
         f->cap_docs = cap;
     }
@@ -265,10 +265,10 @@ static enum cld_status add_document(struct cld_feed *f, const struct cld_row *ro
         size_t cap = cld_max(room, cld_mul(2, f->cap_anchors));
         int32_t *grown = realloc(f->anchors, cld_mul(cap, sizeof *grown));
         if (!grown)
-            return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu anchors", cap);
+            return cld_fail_memory(err, "%zu anchors", cap);
         f->anchors = grown;
         if (!(grown = realloc(f->prefixes, cld_mul(cap, sizeof *grown))))
-            return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu prefixes", cap);
+            return cld_fail_memory(err, "%zu prefixes", cap);
         f->prefixes = grown;
         f->cap_anchors = cap;
     }
@@ -344,7 +344,7 @@ enum cld_status cld_feed_missing(struct cld_feed *f, struct cld_feature_store *s
     bool *seen = calloc(cld_max(1, n_rows), sizeof *seen);
     memset(out, 0, sizeof *out);
     if (!seen)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of %zu rows", n_rows);
+        return cld_fail_memory(err, "a list of %zu rows", n_rows);
     for (size_t step = first; step < end && n_seen < n_rows && !s; step++)
         for (size_t i = 0; i < n && !s; i++) {
             struct cld_sample sample;

@@ -52,7 +52,7 @@ enum cld_status cld_prompts_open(const char *path, const struct cld_tokenizer *t
     struct cld_prompts *p = calloc(1, sizeof *p);
     *out = NULL;
     if (!p || !(p->path = strdup(path))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for prompts");
+        s = cld_fail_memory(err, "prompts");
     } else if (!(p->in = fopen(path, "rb"))) {
         s = cld_fail(err, CLD_E_INPUT, "check the path and its permissions", "%s: cannot open: %s",
                      path, strerror(errno));
@@ -91,7 +91,7 @@ static enum cld_status keep(struct cld_prompts *p, const struct cld_message *mes
             out->messages = NULL;
         }
     if (!out->messages || !out->ids)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a prompt");
+        return cld_fail_memory(err, "a prompt");
     memcpy(out->ids, p->tokens.ids, n_bytes);
     out->n = p->tokens.n;
     return CLD_OK;
@@ -107,7 +107,8 @@ static enum cld_status use_messages(struct cld_prompts *p, const struct cld_mess
         n--;
     *fault = CLD_ROW_BAD_SHAPE;
     if (!n)
-        return cld_fail(err, CLD_E_INPUT, "", "nothing is asked");
+        return cld_fail(err, CLD_E_INPUT, "end the messages with one of the user",
+                        "nothing is asked");
     if ((s = cld_chat_render_prompt(p->template, messages, n, &p->chat, fault, err)))
         return s;
     *fault = CLD_ROW_UNSUPPORTED; /* a byte without a token, or a pattern that gave up */
@@ -126,7 +127,8 @@ static enum cld_status use_row(struct cld_prompts *p, const json_t *line, struct
     const json_t *share_gpt = json_object_get(line, "conversations");
     *fault = CLD_ROW_BAD_SHAPE;
     if (!list == !share_gpt)
-        return cld_fail(err, CLD_E_INPUT, "", "a prompt has one of messages and conversations");
+        return cld_fail(err, CLD_E_INPUT, "correct the row; docs/data.md describes the formats",
+                        "a prompt has one of messages and conversations");
     out->id = json_incref(json_object_get(line, "id"));
     enum cld_status s = cld_messages_read(list ? list : share_gpt, &messages, &n, fault, err);
     if (!s)
@@ -161,7 +163,8 @@ enum cld_status cld_prompts_next(struct cld_prompts *p, struct cld_prompt *out, 
     } while (*there && strspn(p->text, " \t\r\n") == (size_t)got);
     if (!*there)
         return ferror(p->in)
-                   ? cld_fail(err, CLD_E_INPUT, "", "%s: read failed: %s", p->path, strerror(errno))
+                   ? cld_fail(err, CLD_E_INPUT, "check that the file is whole and the disk works",
+                              "%s: read failed: %s", p->path, strerror(errno))
                    : CLD_OK;
     size_t n = (size_t)got;
     while (n && (p->text[n - 1] == '\n' || p->text[n - 1] == '\r'))

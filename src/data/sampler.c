@@ -110,7 +110,7 @@ static enum cld_status allocate(struct cld_sampler *s, size_t n, struct cld_erro
     s->room = calloc(s->n_leaves, 2 * sizeof *s->room);
     if (s->rows && s->begin && s->order && s->bin && s->room)
         return CLD_OK;
-    return cld_fail(err, CLD_E_MEMORY, "", "no host memory to pack %zu rows", n);
+    return cld_fail_memory(err, "packing %zu rows", n);
 }
 
 enum cld_status cld_sampler_new(const struct cld_dataset *data, uint64_t seed, size_t pack_length,
@@ -123,7 +123,7 @@ enum cld_status cld_sampler_new(const struct cld_dataset *data, uint64_t seed, s
                         cld_dataset_longest(data));
     struct cld_sampler *s = calloc(1, sizeof *s);
     if (!s)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a sampler");
+        return cld_fail_memory(err, "a sampler");
     s->data = data;
     s->seed = seed;
     s->pack_length = pack_length;
@@ -180,7 +180,8 @@ enum cld_status cld_sampler_at(struct cld_sampler *s, uint64_t position, struct 
 {
     size_t n = cld_dataset_n_rows(s->data);
     if (!n)
-        return cld_fail(err, CLD_E_INPUT, "", "a sampler over a dataset without rows");
+        return cld_fail(err, CLD_E_INPUT, "check data.train: no row of it can be used",
+                        "a sampler over a dataset without rows");
     if (!s->pack_length) {
         uint64_t epoch = position / n;
         s->one = (size_t)cld_sample_order(s->seed, epoch, n, position % n);

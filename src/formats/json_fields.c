@@ -16,7 +16,8 @@ enum cld_status cld_json_load(const char *path, json_t **root, struct cld_error 
         return s;
     *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &e);
     if (!json_is_object(*root)) {
-        s = cld_fail(err, CLD_E_INPUT, "", "%s:%d: not a JSON object: %s", path, *root ? 1 : e.line,
+        s = cld_fail(err, CLD_E_INPUT, "correct the file, or fetch it again",
+                     "%s:%d: not a JSON object: %s", path, *root ? 1 : e.line,
                      *root ? "another value" : e.text);
         json_decref(*root);
         *root = NULL;
@@ -46,8 +47,9 @@ enum cld_status cld_json_text(const json_t *root, char **out, struct cld_error *
 enum cld_status cld_json_save(const char *path, const json_t *root, struct cld_error *err)
 {
     char *text = NULL;
-    enum cld_status s = path && root ? cld_json_text(root, &text, err)
-                                     : cld_fail_memory(err, "%s", path ? path : "a path");
+    enum cld_status s = path && root
+                            ? cld_json_text(root, &text, err)
+                            : cld_fail_memory(err, "the data of %s", path ? path : "a path");
     if (!s)
         s = cld_file_write(path, text, strlen(text), err);
     free(text);

@@ -30,7 +30,8 @@ const char *cld_json_kind(const json_t *value)
 static enum cld_status wrong(const json_t *object, const char *where, const char *key,
                              const char *wanted, struct cld_error *err)
 {
-    return cld_fail(err, CLD_E_INPUT, "", "%s: \"%s\" is %s, it must be %s", where, key,
+    return cld_fail(err, CLD_E_INPUT, "correct the file, or fetch it again",
+                    "%s: \"%s\" is %s, it must be %s", where, key,
                     cld_json_kind(json_object_get(object, key)), wanted);
 }
 
@@ -38,8 +39,8 @@ enum cld_status cld_json_known(const json_t *object, const char *where, const ch
                                struct cld_error *err)
 {
     if (!json_is_object(object))
-        return cld_fail(err, CLD_E_INPUT, "", "%s is %s, it must be an object", where,
-                        cld_json_kind(object));
+        return cld_fail(err, CLD_E_INPUT, "correct the file, or fetch it again",
+                        "%s is %s, it must be an object", where, cld_json_kind(object));
     for (void *it = json_object_iter((json_t *)(uintptr_t)object); it;
          it = json_object_iter_next((json_t *)(uintptr_t)object, it)) {
         const char *key = json_object_iter_key(it);

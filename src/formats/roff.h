@@ -6,7 +6,7 @@
 
 /* A piece of a line, wherever it stands in it. */
 void cld_roff_text(const char *text, FILE *to);
-/* A paragraph, broken into lines of the file, with `end` behind it; ends the line. */
+/* A paragraph, broken into lines of the file, with `end` after it; ends the line. */
 void cld_roff_lines(const char *text, const char *end, FILE *to);
 
 #endif

@@ -24,7 +24,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files and memory alik
 struct shard {
     int fd;
     char *path;
-    uint64_t data_bytes, data_start; /* everything behind the header, and where that is */
+    uint64_t data_bytes, data_start; /* bytes after the header, and where they begin */
 };
 
 struct cld_safetensors {
@@ -267,7 +267,7 @@ static enum cld_status check_tiling(const struct cld_safetensors *st, size_t fir
     }
     if (at != end)
         s = cld_fail(err, CLD_E_INPUT, HINT_DAMAGED,
-                     "%s: %" PRIu64 " bytes of data behind the last tensor", shard->path, end - at);
+                     "%s: %" PRIu64 " bytes of data after the last tensor", shard->path, end - at);
 done:
     free(order);
     return s;
@@ -281,8 +281,8 @@ static enum cld_status add_tensor(struct cld_safetensors *st, size_t i_shard, co
         return bad_tensor(err, shard->path, name, "its name has %zu bytes, at most %d are read",
                           strlen(name), CLD_SAFETENSORS_MAX_NAME_BYTES);
     if (st->n_tensors == CLD_SAFETENSORS_MAX_TENSORS)
-        return cld_fail(err, CLD_E_INPUT, "", "%s: more than %u tensors", shard->path,
-                        CLD_SAFETENSORS_MAX_TENSORS);
+        return cld_fail(err, CLD_E_INPUT, "split the file into shards with an index",
+                        "%s: more than %u tensors", shard->path, CLD_SAFETENSORS_MAX_TENSORS);
     enum cld_status s =
         cld_grow(&st->tensors, &st->capacity, st->n_tensors + 1, sizeof *st->tensors, err);
     if (s)
@@ -296,7 +296,7 @@ static enum cld_status add_tensor(struct cld_safetensors *st, size_t i_shard, co
     return take_tensor(shard, entry, t, err);
 }
 
-/* The 8 bytes of length and the header text (NUL behind it), from shard->fd. */
+/* The 8 bytes of length and the header text (NUL-terminated), from shard->fd. */
 static enum cld_status read_header(struct shard *shard, uint64_t file_bytes, char **out,
                                    size_t *n_bytes, struct cld_error *err)
 {
@@ -677,7 +677,8 @@ enum cld_status cld_safetensors_read_rows(const struct cld_safetensors *st,
                         "%.300s: tensor %.128s is %s, which is not read here", shard->path, t->name,
                         t->dtype_name);
     if (first_row > rows || n_rows > rows - first_row)
-        return cld_fail(err, CLD_E_INPUT, "",
+        return cld_fail(err, CLD_E_INPUT,
+                        "the weights and config.json do not belong together; fetch both again",
                         "%.300s: tensor %.128s has %zu rows, %zu from %zu on were wanted",
                         shard->path, t->name, rows, n_rows, first_row);
     if (!n_rows)
@@ -688,8 +689,9 @@ enum cld_status cld_safetensors_read_rows(const struct cld_safetensors *st,
     if (as == t->dtype)
         return cld_file_read_at(shard->fd, shard->path, offset, to, n_rows * row_bytes, err);
     if (!(CLD_DTYPES_FLOAT & CLD_DTYPE_BIT(t->dtype)) || (as != CLD_F32 && as != CLD_BF16))
-        return cld_fail(err, CLD_E_INPUT, "", "%.300s: tensor %.128s is %s, not to be read as %s",
-                        shard->path, t->name, t->dtype_name, cld_dtype_name(as));
+        return cld_fail(err, CLD_E_INPUT, "convert the file to BF16, F16 or F32",
+                        "%.300s: tensor %.128s is %s, not to be read as %s", shard->path, t->name,
+                        t->dtype_name, cld_dtype_name(as));
     return read_converted(shard, t, offset, n_rows * row_elems, as, to, err);
 }
 

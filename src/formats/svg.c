@@ -18,7 +18,7 @@ enum {
     margin = 12
 };
 
-/* An average letter of the 12-pixel font, which is nobody's exactly: widths are guessed. */
+/* An average letter of the 12-pixel font. Fonts differ, so widths are estimates. */
 static const double letter_width = 7.0;
 
 /* --- text ------------------------------------------------------------------------------------- */
@@ -256,7 +256,7 @@ static void open_mark(size_t i, double x, double y, FILE *to)
     fprintf(to, "<path class=\"mark\" d=\"M%.1f %.1f%s\">", x, y, shapes[i % 4]);
 }
 
-/* Entries in rows as wide as the chart. Returns the y below it; draws only if told to, since the
+/* Entries in rows as wide as the chart. Returns the y below it; draws only if asked to, since the
  * height must be known first. */
 static double legend(const struct drawing *d, double top, bool draw)
 {
@@ -591,7 +591,7 @@ enum cld_status cld_svg_save(const char *path, const struct cld_svg_chart *chart
     FILE *to = open_memstream(&text, &n_bytes);
     if (to)
         cld_svg_write_document(charts, n, n_columns, to);
-    enum cld_status s = !to || fclose(to) ? cld_fail_memory(err, "%s", path)
+    enum cld_status s = !to || fclose(to) ? cld_fail_memory(err, "the data of %s", path)
                                           : cld_file_write(path, text, n_bytes, err);
     free(text);
     return s;

@@ -22,8 +22,7 @@ enum cld_status cld_compare_rows(const struct cld_safetensors *a, const struct c
     char *others = rows ? rows + n_at_once * row_bytes : NULL;
     *row = SIZE_MAX;
     if (!rows)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu rows of %zu", n_at_once,
-                        x->shape[1]);
+        return cld_fail_memory(err, "%zu rows of %zu", n_at_once, x->shape[1]);
     for (size_t at = 0; at < x->shape[0] && *row == SIZE_MAX; at += n_at_once) {
         size_t n = cld_min(n_at_once, x->shape[0] - at);
         if ((s = cld_safetensors_read_rows(a, x, at, n, as, rows, err)) ||

@@ -81,7 +81,6 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
     struct cld_head_loss loss = {.gemm = d->gemm,
                                  .z = &d->zs,
                                  .head = d->head,
-                                 .head_transposed = cld_drafter_head_transposed(d),
                                  .logits = &d->logits,
                                  .d_logits = options->train ? &d->d_logits : NULL,
                                  .dz = options->train ? &d->dzs : NULL};

@@ -148,16 +148,12 @@ struct cld_drafter {
     struct cld_tensor dz, dx, d_o, d_ctx, d_fc;
     /* d_qkv [C + R, columns of q, k and v], those of q only after the context; views of its columns
      */
-    struct cld_tensor d_mlp_transposed; /* of gate and up, [2 I, R], if the GEMM wants it so */
     struct cld_tensor d_qkv, d_q, d_k, d_v, d_kv;
     /* loss: supervised rows only */
     struct cld_tensor sup_rows, place, labels, weights_row, ce, hit, zs, dzs, logits, d_logits;
     /* other objectives: the target's last state [C, H], of the rows at work and normalised, the
      * target's logits, and what is known of both logits */
     struct cld_tensor before, state, state_rows, state_normed, target_logits, soft_sums;
-    /* [H, V], if GEMMs by it are faster; made at the first loss, in a workspace at each */
-    struct cld_tensor head_transposed;
-    bool head_is_transposed;
 
     struct cld_attention_plan attention;
     struct cld_attention_mask mask_full, mask_sliding;
@@ -228,11 +224,6 @@ static inline size_t cld_drafter_n_buckets(const struct cld_drafter *d)
 size_t cld_drafter_bucket(const struct cld_drafter *d, size_t i, size_t *first);
 /* The same for the part of bucket i that is in a shard, the shard-th of options.n_shards. */
 size_t cld_drafter_bucket_part(const struct cld_drafter *d, size_t i, size_t shard, size_t *first);
-/* NULL: the head is used as it is stored. */
-static inline const struct cld_tensor *cld_drafter_head_transposed(const struct cld_drafter *d)
-{
-    return d->head_transposed.n_rows ? &d->head_transposed : NULL;
-}
 static inline bool cld_drafter_is_sharded(const struct cld_drafter *d)
 {
     return d->options.n_shards > 1;

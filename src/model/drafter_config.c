@@ -279,7 +279,7 @@ enum cld_status cld_drafter_config_read(const char *dir, struct cld_drafter_file
     enum cld_status s = CLD_OK;
     memset(f, 0, sizeof *f);
     if (!path)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", dir);
+        return cld_fail_memory(err, "the data of %s", dir);
     if ((s = cld_json_load(path, &root, err)))
         goto done;
     if (cld_speculators_is(root)) {

@@ -75,7 +75,7 @@ enum cld_status cld_drafter_write_parts(const struct cld_drafter *d, const char 
     float *values = malloc(cld_mul(room, sizeof *values));
     uint16_t *halves = malloc(cld_mul(room, sizeof *halves));
     if (!specs || !names || !values || !halves) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory to write %zu tensors", path, n);
+        s = cld_fail_memory(err, "the %zu tensors of %s", n, path);
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
@@ -216,7 +216,7 @@ enum cld_status cld_drafter_load(struct cld_drafter *d, const char *path, struct
     struct cld_drafter_part part = weights_of(d);
     char *ours = cld_format("%s/drafter.safetensors", path);
     if (!ours)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", path);
+        return cld_fail_memory(err, "the data of %s", path);
     enum cld_status s =
         cld_drafter_read_parts(d, cld_file_exists(ours) ? ours : path, &part, 1, err);
     for (size_t i = 0; i < d->n_params && !s; i++)

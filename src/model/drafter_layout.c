@@ -60,7 +60,7 @@ enum cld_status cld_drafter_check_borrowed(const char *drafter_dir, const char *
     struct cld_safetensors *own = NULL, *theirs = NULL;
     char *checkpoint = cld_format("%s/drafter.safetensors", drafter_dir);
     if (!checkpoint)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+        return cld_fail_memory(err, "a path");
     if (cld_file_exists(checkpoint) || (s = cld_safetensors_open(drafter_dir, &own, err)))
         goto done; /* a checkpoint of ours has none */
     for (size_t i = 0; i < cld_safetensors_n(own) && !s; i++) {
@@ -173,7 +173,7 @@ enum cld_status cld_speculators_plain(const char *path, const json_t *root, json
     if (!plain || !inner) {
         json_decref(plain);
         json_decref(inner);
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", path);
+        return cld_fail_memory(err, "the data of %s", path);
     }
     /* Its rotary base may stand in either spelling; the default is that of neither. */
     if (json_object_get(nested, "rope_parameters"))

@@ -218,24 +218,8 @@ static void list_layer(struct cld_drafter *d, size_t i)
     }
 }
 
-/* Whether the product that makes dy of the gradients of gate and up would turn them first, and
- * SwiGLU's kernel can do so. It costs a tensor as large as both, which recompute is to save. */
-static bool gemms_transpose(const struct cld_drafter *d)
-{
-    if (d->options.recompute)
-        return false;
-    const struct cld_tensor *gate_up = &d->layers[0].gate_up;
-    struct cld_gemm g = {.kind = CLD_GEMM_NN,
-                         .backend = d->gemm,
-                         .a = gate_up,
-                         .b = &d->layers[0].gu.weight,
-                         .c = &d->layers[0].y2};
-    return gate_up->type == CLD_BF16 && d->config.intermediate % 8 == 0 &&
-           cld_gemm_transposes_a(d->q, &g);
-}
-
 /* The gradient of the context is a sum over all layers and no operand of a GEMM: it stays F32.
- * Those through attention overlay the MLP's, if they fit: the MLP's backward pass comes first. */
+ * Those through attention overlay gate and up, if they fit: the MLP's backward pass comes first. */
 static void list_gradients(struct cld_drafter *d)
 {
     const struct cld_drafter_config *c = &d->config;
@@ -245,12 +229,8 @@ static void list_gradients(struct cld_drafter *d)
     size_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, h = c->hidden;
     size_t n_ctx = d->limits.n_ctx, n = draft_rows(d), keys = n_ctx + n;
     size_t n_qkv = cld_add(q, cld_mul(2, kv));
-    struct cld_tensor *mlp = &d->d_mlp_transposed;
-    if (gemms_transpose(d))
-        add_row(d, (struct cld_drafter_row){mlp, "d mlp, turned", s, cld_mul(2, c->intermediate), n,
-                                            USES(SWIGLU_BACK, NEVER, GATE_UP_BACK), OWN, t, each,
-                                            cld_round_up(n, 8)});
-    const struct cld_tensor *over = has_workspace(d) ? &d->layers[0].gate_up : mlp;
+    /* The last layer's MLP comes first of all. */
+    const struct cld_tensor *over = &d->layers[has_workspace(d) ? 0 : c->n_layers - 1].gate_up;
     bool fits = cld_mul(over->n_rows, over->ld) >= attention_grads_elems(d);
     enum cld_drafter_place place = fits ? CLD_PLACE_OVER : CLD_PLACE_OWN;
     if (!fits)
@@ -292,27 +272,12 @@ static void list_loss_rows(struct cld_drafter *d)
         {&d->zs, "supervised z", d->options.storage, n, d->config.hidden,
          USES(LOSS_ROWS, LOSS, LOSS), CLD_PLACE_WORKSPACE, NULL, 0, l, once},
         {&d->logits, "logits of a chunk", f, chunk, d->config.vocab, USES(LOSS, LOSS, LOSS),
-         CLD_PLACE_WORKSPACE, &d->d_mlp_transposed, 0, l, once},
+         CLD_PLACE_WORKSPACE, NULL, 0, l, once},
         /* Supervised rows of z are gathered before there are logits. */
         {&d->z, "z", d->options.storage, n, d->config.hidden,
          USES(FINAL_NORM, LOSS_ROWS, LOSS_ROWS), CLD_PLACE_OVER,
          has_workspace(d) ? &d->logits : NULL, 0, activations(d), once}};
     add_rows(d, rows, N_ROWS(rows));
-}
-
-/* Soft targets write the gradient of the logits as it is, and then nothing is transposed. */
-static void list_head_transposed(struct cld_drafter *d)
-{
-    const struct cld_head_loss loss = {
-        .gemm = d->gemm, .z = &d->zs, .head = d->head, .logits = &d->logits};
-    size_t vocab = d->config.vocab;
-    if (d->options.objective.soft || !cld_head_loss_transposes(d->q, &loss))
-        return;
-    /* Rows begin at multiples of 16 bytes. */
-    add_row(d, (struct cld_drafter_row){&d->head_transposed, "head, turned", CLD_BF16,
-                                        d->config.hidden, vocab, USES(LOSS_ROWS, LOSS, LOSS),
-                                        CLD_PLACE_WORKSPACE, NULL, 0, CLD_FOR_LOSS, CLD_ROW_ONCE,
-                                        cld_round_up(vocab, 8)});
 }
 
 static void list_loss_gradients(struct cld_drafter *d)
@@ -347,12 +312,7 @@ static void list_loss_gradients(struct cld_drafter *d)
         {&d->dzs, "d supervised z", s, n, h, USES(LOSS, NEVER, LOSS_BACK), IN_PLACE_OF(&d->zs), l,
          once},
         {&d->dz, "dz", s, n, h, USES(LOSS_BACK, NEVER, FINAL_NORM_BACK), OVER(&d->z), l, once}};
-    if (cld_drafter_head_transposed(d)) {
-        d_logits.name = "d logits of a chunk, turned";
-        d_logits.n_rows = vocab;
-        d_logits.n_cols = chunk;
-        d_logits.ld = cld_round_up(chunk, 8);
-    } else if (s == CLD_F32) {
+    if (s == CLD_F32) {
         d_logits.place = CLD_PLACE_IN_PLACE;
         d_logits.over = &d->logits;
     }
@@ -483,7 +443,6 @@ enum cld_status cld_drafter_plan_memory(struct cld_drafter *d, struct cld_plan *
     if (d->options.train)
         list_gradients(d);
     list_loss_rows(d);
-    list_head_transposed(d);
     if (d->options.train)
         list_loss_gradients(d);
     place_rows(d);

@@ -98,15 +98,10 @@ static void backward_mlp(struct cld_drafter *d, struct cld_drafter_layer *l)
     struct cld_graph *g = &d->backward;
     back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->act), &l->wd->weight, &l->wd->grad, true,
                 CLD_DRAFT(&l->act), false);
-    bool transposed = d->d_mlp_transposed.n_rows > 0;
-    struct cld_ref d_transposed =
-        transposed ? cld_transposed(CLD_DRAFT(&d->d_mlp_transposed)) : CLD_NONE;
     cld_add_swiglu_back(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&l->act),
-                        CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), d_transposed);
-    cld_add_gemm_gradient(g, CLD_DRAFT(&l->gate_up), CLD_DRAFT(&l->y2), CLD_ALL(&l->gu.grad), true);
-    cld_add_gemm(g, transposed ? CLD_GEMM_TN : CLD_GEMM_NN,
-                 transposed ? d_transposed : CLD_DRAFT(&l->gate_up), CLD_ALL(&l->gu.weight),
-                 CLD_NONE, CLD_NONE, CLD_DRAFT(&l->y2));
+                        CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up));
+    back_linear(g, CLD_DRAFT(&l->gate_up), CLD_DRAFT(&l->y2), &l->gu.weight, &l->gu.grad, true,
+                CLD_DRAFT(&l->y2), false);
     cld_add_rmsnorm_back(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight), CLD_DRAFT(&l->rstd2),
                          CLD_DRAFT(&l->y2), CLD_DRAFT(&d->dx), CLD_DRAFT(&d->dx),
                          CLD_ALL(&l->ln2->grad));

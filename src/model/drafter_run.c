@@ -130,25 +130,13 @@ enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batc
                          : cld_graph_run(&d->forward, 0, d->forward.n, &run, err);
 }
 
-/* Once, since the head is frozen; at each loss if layers use the same workspace. */
-static enum cld_status transpose_head(struct cld_drafter *d, struct cld_error *err)
-{
-    enum cld_status s = CLD_OK;
-    if (cld_drafter_head_transposed(d) && !d->head_is_transposed)
-        s = cld_gemm_transpose(d->q, d->head, &d->head_transposed, err);
-    d->head_is_transposed = !s && !d->workspace.n_rows;
-    return s;
-}
-
 enum cld_status cld_drafter_logits(struct cld_drafter *d, size_t first, size_t n,
                                    struct cld_error *err)
 {
     struct cld_tensor z = cld_tensor_rows(&d->z, first, n);
     struct cld_tensor logits = cld_tensor_rows(&d->logits, 0, n);
-    struct cld_head_loss head = {
-        .gemm = d->gemm, .head = d->head, .head_transposed = cld_drafter_head_transposed(d)};
-    enum cld_status s = transpose_head(d, err);
-    return s ? s : cld_head_logits(d->q, &head, &z, &logits, d->scratch, err);
+    struct cld_head_loss head = {.gemm = d->gemm, .head = d->head};
+    return cld_head_logits(d->q, &head, &z, &logits, d->scratch, err);
 }
 
 /* The gradient of an objective other than cross-entropy; `plain` has the remaining arguments. */
@@ -208,7 +196,6 @@ enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *
     struct cld_head_loss loss = {.gemm = d->gemm,
                                  .z = &zs,
                                  .head = d->head,
-                                 .head_transposed = cld_drafter_head_transposed(d),
                                  .logits = &d->logits,
                                  .labels = &d->labels,
                                  .weights = &d->weights_row,
@@ -216,7 +203,7 @@ enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *
                                  .hit = &d->hit,
                                  .d_logits = gradient ? &d->d_logits : NULL,
                                  .dz = gradient ? &d->dzs : NULL};
-    if ((s = transpose_head(d, err)) || (s = cld_gather_rows(d->q, &z, &rows, &zs, err)) ||
+    if ((s = cld_gather_rows(d->q, &z, &rows, &zs, err)) ||
         (s = other ? other_loss(d, b, &loss, inv_sum_weight, err)
                    : cld_head_loss(d->q, &loss, d->scratch, err)) ||
         (s = cld_buf_read(d->ce.buf, 0, d->host_ce, n * sizeof(float), err)) ||

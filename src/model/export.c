@@ -52,7 +52,7 @@ static enum cld_status copy_tensors(const struct source *sources, size_t n, cons
                        cld_mul(sources[i].t->n_elems / sources[i].t->shape[0], sizeof(uint16_t)));
     uint16_t *piece = malloc(room);
     if (!specs || !piece) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no host memory to write %zu tensors", path, n);
+        s = cld_fail_memory(err, "the %zu tensors of %s", n, path);
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
@@ -95,7 +95,7 @@ static enum cld_status write_weights(const struct cld_export *x, const char *pat
     if ((s = cld_safetensors_open(x->weights, &own, err)))
         goto done;
     if (!(sources = calloc(cld_safetensors_n(own) + 2, sizeof *sources))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of tensors");
+        s = cld_fail_memory(err, "a list of tensors");
         goto done;
     }
     for (; n < cld_safetensors_n(own); n++) {
@@ -188,7 +188,7 @@ static enum cld_status write_card(const struct cld_export *x, struct cld_error *
     enum cld_status s = CLD_OK;
     char *path = cld_format("%s/README.md", x->out), *card = cld_export_card(x);
     if (!path || !card)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a card");
+        s = cld_fail_memory(err, "a card");
     else
         s = cld_file_write(path, card, strlen(card), err);
     free(path);
@@ -201,7 +201,7 @@ static enum cld_status write_files(const struct cld_export *x, struct cld_error 
     enum cld_status s = CLD_OK;
     char *weights = cld_format("%s/model.safetensors", x->out);
     if (!weights)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+        s = cld_fail_memory(err, "a path");
     else if (!(s = write_weights(x, weights, err)) &&
              !(s = x->format == CLD_EXPORT_SPECULATORS
                        ? cld_speculators_write(x->out, &x->file, x->target_dir, err)
@@ -231,7 +231,7 @@ static enum cld_status write_golden(const struct cld_export *x, const struct cld
          *path = cld_format("%s/golden/block.safetensors", x->out);
     enum cld_status s = CLD_OK;
     if (!dir || !path)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+        s = cld_fail_memory(err, "a path");
     else if (!(s = cld_dir_make(dir, err)))
         s = cld_golden_write(g, path, err);
     free(dir);

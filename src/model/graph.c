@@ -55,13 +55,6 @@ void cld_add_rmsnorm(struct cld_graph *g, struct cld_ref x, struct cld_ref w, fl
     append(g, (struct cld_op){.kind = CLD_OP_RMSNORM, .in = {x, w}, .out = {y, rstd}, .eps = eps});
 }
 
-void cld_add_rmsnorm_transposed(struct cld_graph *g, struct cld_ref x, struct cld_ref w, float eps,
-                                struct cld_ref y, struct cld_ref rstd)
-{
-    append(g, (struct cld_op){
-                  .kind = CLD_OP_RMSNORM_TRANSPOSED, .in = {x, w}, .out = {y, rstd}, .eps = eps});
-}
-
 void cld_add_rmsnorm_back(struct cld_graph *g, struct cld_ref x, struct cld_ref w,
                           struct cld_ref rstd, struct cld_ref dy, struct cld_ref residual,
                           struct cld_ref dx, struct cld_ref dw)
@@ -99,13 +92,12 @@ void cld_add_gemm(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a
                   .kind = CLD_OP_GEMM, .in = {a, b, bias, residual}, .out = {c}, .gemm = kind});
 }
 
-void cld_add_gemm_swiglu(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a,
-                         struct cld_ref b, struct cld_ref y)
+void cld_add_gemm_swiglu(struct cld_graph *g, struct cld_ref a, struct cld_ref b, struct cld_ref y)
 {
     append(g, (struct cld_op){.kind = CLD_OP_GEMM,
                               .in = {a, b, CLD_NONE, CLD_NONE},
                               .out = {y},
-                              .gemm = kind,
+                              .gemm = CLD_GEMM_NT,
                               .swiglu = true});
 }
 
@@ -124,19 +116,11 @@ void cld_add_swiglu(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
     append(g, (struct cld_op){.kind = CLD_OP_SWIGLU, .in = {gate, up}, .out = {y}});
 }
 
-void cld_add_swiglu_transposed(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
-                               struct cld_ref y)
-{
-    append(g, (struct cld_op){.kind = CLD_OP_SWIGLU_TRANSPOSED, .in = {gate, up}, .out = {y}});
-}
-
 void cld_add_swiglu_back(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
-                         struct cld_ref dy, struct cld_ref d_gate, struct cld_ref d_up,
-                         struct cld_ref transposed)
+                         struct cld_ref dy, struct cld_ref d_gate, struct cld_ref d_up)
 {
-    append(g, (struct cld_op){.kind = CLD_OP_SWIGLU_BACK,
-                              .in = {gate, up, dy},
-                              .out = {d_gate, d_up, transposed}});
+    append(g, (struct cld_op){
+                  .kind = CLD_OP_SWIGLU_BACK, .in = {gate, up, dy}, .out = {d_gate, d_up}});
 }
 
 void cld_add_attention(struct cld_graph *g, const struct cld_attention_plan *plan,
@@ -191,8 +175,7 @@ static struct cld_tensor resolve(struct cld_ref ref, const struct cld_extents *x
     }
     if (ref.after_cache)
         first += x->n_cached;
-    return t.n_rows == 1 || ref.transposed ? cld_tensor_cols(&t, first, n)
-                                           : cld_tensor_rows(&t, first, n);
+    return t.n_rows == 1 ? cld_tensor_cols(&t, first, n) : cld_tensor_rows(&t, first, n);
 }
 
 size_t cld_graph_scratch_bytes(const struct cld_queue *q, const struct cld_graph *g)
@@ -275,9 +258,8 @@ static enum cld_status run_op(const struct cld_op *op, bool same_a, const struct
     struct cld_queue *q = run->q;
     struct operands o;
     resolve_all(op, &run->extents, &o);
-    struct cld_attention attention = {
-        op->attention, op->mask, o.in[0],      o.in[1],      o.in[2],
-        o.out[0],      o.out[1], run->visited, run->scratch, op->out[0].transposed};
+    struct cld_attention attention = {op->attention, op->mask, o.in[0],      o.in[1],      o.in[2],
+                                      o.out[0],      o.out[1], run->visited, run->scratch, false};
     switch (op->kind) {
     case CLD_OP_GATHER:
         return cld_gather_rows(q, o.in[0], o.in[1], o.out[0], err);
@@ -287,9 +269,6 @@ static enum cld_status run_op(const struct cld_op *op, bool same_a, const struct
         return cld_add_tensors(q, o.in[0], NULL, o.out[0], err);
     case CLD_OP_RMSNORM:
         return cld_rmsnorm_forward(q, o.in[0], o.in[1], op->eps, o.out[0], o.out[1], err);
-    case CLD_OP_RMSNORM_TRANSPOSED:
-        return cld_rmsnorm_forward_transposed(q, o.in[0], o.in[1], op->eps, o.out[0], o.out[1],
-                                              err);
     case CLD_OP_RMSNORM_BACK:
         return cld_rmsnorm_backward(q, o.in[0], o.in[1], o.in[2], o.in[3], o.in[4], o.out[0],
                                     o.out[1], run->scratch, err);
@@ -303,13 +282,8 @@ static enum cld_status run_op(const struct cld_op *op, bool same_a, const struct
         return run_gemm(op, &o, same_a, run, err);
     case CLD_OP_SWIGLU:
         return cld_swiglu_forward(q, o.in[0], o.in[1], o.out[0], err);
-    case CLD_OP_SWIGLU_TRANSPOSED:
-        return cld_swiglu_forward_transposed(q, o.in[0], o.in[1], o.out[0], err);
     case CLD_OP_SWIGLU_BACK:
-        return o.out[2]
-                   ? cld_swiglu_backward_transposed(q, o.in[0], o.in[1], o.in[2], o.out[0],
-                                                    o.out[1], o.out[2], err)
-                   : cld_swiglu_backward(q, o.in[0], o.in[1], o.in[2], o.out[0], o.out[1], err);
+        return cld_swiglu_backward(q, o.in[0], o.in[1], o.in[2], o.out[0], o.out[1], err);
     case CLD_OP_ATTENTION:
         return cld_attention_forward(q, &attention, err);
     case CLD_OP_ATTENTION_BACK:

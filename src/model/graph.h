@@ -38,21 +38,14 @@ struct cld_ref {
     const struct cld_tensor *t;
     enum cld_rows rows;
     bool after_cache; /* rows count from n_cached: those before are of earlier passes */
-    bool transposed;  /* the tensor is turned: its columns take part, not its rows */
 };
-#define CLD_ALL(t)           ((struct cld_ref){(t), CLD_ROWS_ALL, false, false})
-#define CLD_CTX(t)           ((struct cld_ref){(t), CLD_ROWS_CTX, false, false})
-#define CLD_DRAFT(t)         ((struct cld_ref){(t), CLD_ROWS_DRAFT, false, false})
-#define CLD_KEYS(t)          ((struct cld_ref){(t), CLD_ROWS_KEYS, false, false})
-#define CLD_AFTER_CONTEXT(t) ((struct cld_ref){(t), CLD_ROWS_AFTER_CONTEXT, false, false})
-#define CLD_SEEN(t)          ((struct cld_ref){(t), CLD_ROWS_SEEN, false, false})
-#define CLD_NONE             ((struct cld_ref){NULL, CLD_ROWS_ALL, false, false})
-/* The same rows of a tensor that is turned. */
-static inline struct cld_ref cld_transposed(struct cld_ref ref)
-{
-    ref.transposed = true;
-    return ref;
-}
+#define CLD_ALL(t)           ((struct cld_ref){(t), CLD_ROWS_ALL, false})
+#define CLD_CTX(t)           ((struct cld_ref){(t), CLD_ROWS_CTX, false})
+#define CLD_DRAFT(t)         ((struct cld_ref){(t), CLD_ROWS_DRAFT, false})
+#define CLD_KEYS(t)          ((struct cld_ref){(t), CLD_ROWS_KEYS, false})
+#define CLD_AFTER_CONTEXT(t) ((struct cld_ref){(t), CLD_ROWS_AFTER_CONTEXT, false})
+#define CLD_SEEN(t)          ((struct cld_ref){(t), CLD_ROWS_SEEN, false})
+#define CLD_NONE             ((struct cld_ref){NULL, CLD_ROWS_ALL, false})
 /* The same rows of a KV cache, which holds those of earlier passes first. */
 static inline struct cld_ref cld_after_cache(struct cld_ref ref)
 {
@@ -61,20 +54,18 @@ static inline struct cld_ref cld_after_cache(struct cld_ref ref)
 }
 
 enum cld_op_kind {
-    CLD_OP_GATHER,             /* in: x, index; out: y */
-    CLD_OP_SCATTER,            /* in: x, index; out: y */
-    CLD_OP_COPY,               /* in: x; out: y (storage may differ) */
-    CLD_OP_RMSNORM,            /* in: x, w; out: y, rstd */
-    CLD_OP_RMSNORM_TRANSPOSED, /* in: x, w; out: y turned, rstd */
-    CLD_OP_RMSNORM_BACK,       /* in: x, w, rstd, dy, residual; out: dx, dw */
-    CLD_OP_QKNORM_ROPE,        /* in: x, w, positions, table; out: y, rstd */
-    CLD_OP_QKNORM_ROPE_BACK,   /* in: x, w, positions, table, rstd, dy; out: dx, dw */
-    CLD_OP_GEMM,               /* in: a, b, bias, residual; out: c */
-    CLD_OP_SWIGLU,             /* in: gate, up; out: y */
-    CLD_OP_SWIGLU_TRANSPOSED,  /* in: gate, up; out: y turned */
-    CLD_OP_SWIGLU_BACK,        /* in: gate, up, dy; out: d_gate, d_up, both turned or none */
-    CLD_OP_ATTENTION,          /* in: q, k, v; out: o, lse */
-    CLD_OP_ATTENTION_BACK      /* in: q, k, v, o, lse, d_o; out: d_q, d_k, d_v */
+    CLD_OP_GATHER,           /* in: x, index; out: y */
+    CLD_OP_SCATTER,          /* in: x, index; out: y */
+    CLD_OP_COPY,             /* in: x; out: y (storage may differ) */
+    CLD_OP_RMSNORM,          /* in: x, w; out: y, rstd */
+    CLD_OP_RMSNORM_BACK,     /* in: x, w, rstd, dy, residual; out: dx, dw */
+    CLD_OP_QKNORM_ROPE,      /* in: x, w, positions, table; out: y, rstd */
+    CLD_OP_QKNORM_ROPE_BACK, /* in: x, w, positions, table, rstd, dy; out: dx, dw */
+    CLD_OP_GEMM,             /* in: a, b, bias, residual; out: c */
+    CLD_OP_SWIGLU,           /* in: gate, up; out: y */
+    CLD_OP_SWIGLU_BACK,      /* in: gate, up, dy; out: d_gate, d_up */
+    CLD_OP_ATTENTION,        /* in: q, k, v; out: o, lse */
+    CLD_OP_ATTENTION_BACK    /* in: q, k, v, o, lse, d_o; out: d_q, d_k, d_v */
 };
 
 struct cld_op {
@@ -105,8 +96,6 @@ void cld_add_scatter(struct cld_graph *g, struct cld_ref x, struct cld_ref index
 void cld_add_copy(struct cld_graph *g, struct cld_ref x, struct cld_ref y);
 void cld_add_rmsnorm(struct cld_graph *g, struct cld_ref x, struct cld_ref w, float eps,
                      struct cld_ref y, struct cld_ref rstd);
-void cld_add_rmsnorm_transposed(struct cld_graph *g, struct cld_ref x, struct cld_ref w, float eps,
-                                struct cld_ref y, struct cld_ref rstd);
 void cld_add_rmsnorm_back(struct cld_graph *g, struct cld_ref x, struct cld_ref w,
                           struct cld_ref rstd, struct cld_ref dy, struct cld_ref residual,
                           struct cld_ref dx, struct cld_ref dw);
@@ -120,21 +109,15 @@ void cld_add_qknorm_rope_back(struct cld_graph *g, struct cld_ref x, struct cld_
 /* residual and bias may be CLD_NONE; residual may be c: it accumulates. */
 void cld_add_gemm(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a, struct cld_ref b,
                   struct cld_ref bias, struct cld_ref residual, struct cld_ref c);
-/* y = silu(gate) * up turned, gate and up the columns of a b in turns of 8 (op_gemm.h). */
-void cld_add_gemm_swiglu(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a,
-                         struct cld_ref b, struct cld_ref y);
+/* y = silu(gate) * up, gate and up the columns of a b^T in turns of 8 (op_gemm.h). */
+void cld_add_gemm_swiglu(struct cld_graph *g, struct cld_ref a, struct cld_ref b, struct cld_ref y);
 /* dW [out, in] of a parameter: dy^T x is added to it. `first`: nothing before it in the list adds
  * to dW, so the first pass of a step overwrites what is there. */
 void cld_add_gemm_gradient(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,
                            struct cld_ref dw, bool first);
 void cld_add_swiglu(struct cld_graph *g, struct cld_ref gate, struct cld_ref up, struct cld_ref y);
-void cld_add_swiglu_transposed(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
-                               struct cld_ref y);
-/* turned: d_gate and d_up once more, turned, one behind the other; or CLD_NONE. */
 void cld_add_swiglu_back(struct cld_graph *g, struct cld_ref gate, struct cld_ref up,
-                         struct cld_ref dy, struct cld_ref d_gate, struct cld_ref d_up,
-                         struct cld_ref transposed);
-/* o may be turned (op_attention.h). */
+                         struct cld_ref dy, struct cld_ref d_gate, struct cld_ref d_up);
 void cld_add_attention(struct cld_graph *g, const struct cld_attention_plan *plan,
                        const struct cld_attention_mask *mask, struct cld_ref q, struct cld_ref k,
                        struct cld_ref v, struct cld_ref o, struct cld_ref lse);

@@ -18,14 +18,15 @@ static enum cld_status add_tensor(struct cld_checksum *c, const struct cld_safet
     size_t row_bytes = n_rows ? t->n_bytes / n_rows : 0;
     size_t n_at_once = row_bytes ? cld_max(1, piece_bytes / row_bytes) : 1;
     if (!t->readable)
-        return cld_fail(err, CLD_E_INPUT, "", "tensor '%s' has the type %s, which is not supported",
-                        t->name, t->dtype_name);
+        return cld_fail(err, CLD_E_INPUT, "convert the target's weights to BF16, F16 or F32",
+                        "tensor '%s' has the type %s, which is not supported", t->name,
+                        t->dtype_name);
     cld_checksum_add(c, t->name, strlen(t->name) + 1);
     cld_checksum_add(c, t->dtype_name, strlen(t->dtype_name) + 1);
     cld_checksum_add(c, t->shape, t->n_dims * sizeof *t->shape);
     char *piece = malloc(cld_max(1, cld_mul(cld_min(n_at_once, n_rows), row_bytes)));
     if (!piece)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory to read the target's weights");
+        return cld_fail_memory(err, "reading the target's weights");
     for (size_t at = 0; at < n_rows && !s; at += n_at_once) {
         size_t n = cld_min(n_at_once, n_rows - at);
         if (!(s = cld_safetensors_read_rows(st, t, at, n, t->dtype, piece, err)))
@@ -68,7 +69,8 @@ static enum cld_status sum_embedding(const struct cld_safetensors *st, bool tied
     for (size_t i = 0; i < (tied ? 1 : 2) && !s; i++) {
         const struct cld_safetensor *t = cld_safetensors_find(st, names[i]);
         s = t ? add_tensor(&c, st, t, err)
-              : cld_fail(err, CLD_E_INPUT, "", "%s: tensor '%s' is missing", dir, names[i]);
+              : cld_fail(err, CLD_E_INPUT, "the target's directory is incomplete; fetch it again",
+                         "%s: tensor '%s' is missing", dir, names[i]);
     }
     cld_checksum_text(cld_checksum_end(&c), to);
     return s;

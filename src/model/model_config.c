@@ -149,7 +149,7 @@ enum cld_status cld_model_config_read(const char *dir, struct cld_model_config *
     enum cld_status s = CLD_OK;
     memset(c, 0, sizeof *c);
     if (!path)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", dir);
+        return cld_fail_memory(err, "the data of %s", dir);
     if ((s = cld_json_load(path, &root, err)))
         goto done;
     struct cld_fields r = {path, root, err};
@@ -175,8 +175,10 @@ enum cld_status cld_model_config_read(const char *dir, struct cld_model_config *
         c->rope.theta = 10000; /* the published default of all three */
     refuse_unsupported(&r, c);
     if (!err->status && c->n_heads % c->n_kv_heads)
-        cld_fail(err, CLD_E_INPUT, "", "%s: %zu query heads are no multiple of %zu KV heads", path,
-                 c->n_heads, c->n_kv_heads);
+        cld_fail(err, CLD_E_INPUT,
+                 "config.json is wrong or of an architecture that cldraft does not support",
+                 "%s: %zu query heads are no multiple of %zu KV heads", path, c->n_heads,
+                 c->n_kv_heads);
     if (!err->status && (!c->head_dim || c->head_dim % 2 || c->head_dim > 256))
         cld_fail(err, CLD_E_INPUT, "head_dim must be an even number up to 256",
                  "%s: head_dim %zu is not supported", path, c->head_dim);

@@ -34,15 +34,17 @@ static enum cld_status softmax(double *p, const float *logits, size_t n, double 
     double top = -INFINITY, sum = 0;
     for (size_t i = 0; i < n; i++) {
         if (isnan(logits[i]) || logits[i] == INFINITY)
-            return cld_fail(err, CLD_E_NUMERIC,
-                            "use an earlier checkpoint, or runtime.precision = fp32",
-                            "logit %zu of %zu is %g", i, n, logits[i]);
+            return cld_fail(
+                err, CLD_E_NUMERIC,
+                "check the weights; try runtime.precision = fp32, and run 'cldraft check-kernels'",
+                "logit %zu of %zu is %g", i, n, logits[i]);
         top = fmax(top, logits[i]);
     }
     if (top == -INFINITY)
-        return cld_fail(err, CLD_E_NUMERIC,
-                        "use an earlier checkpoint, or runtime.precision = fp32",
-                        "none of %zu logits is finite", n);
+        return cld_fail(
+            err, CLD_E_NUMERIC,
+            "check the weights; try runtime.precision = fp32, and run 'cldraft check-kernels'",
+            "none of %zu logits is finite", n);
     for (size_t i = 0; i < n; i++)
         sum += p[i] = exp((logits[i] - top) / temperature);
     for (size_t i = 0; i < n; i++)

@@ -84,7 +84,7 @@ static enum cld_status hash_config(const char *dir, struct cld_setup *s, struct 
     char *path = cld_format("%s/config.json", dir);
     uint64_t n_bytes = 0;
     if (!path)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", dir);
+        return cld_fail_memory(err, "the data of %s", dir);
     enum cld_status status = cld_sha256_file(path, s->target_hash, &n_bytes, err);
     free(path);
     return status;

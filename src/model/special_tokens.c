@@ -162,8 +162,10 @@ enum cld_status cld_end_tokens_find(const struct cld_config *cfg, const struct c
         if (!a->ends || is_there(model, a->id))
             continue;
         if (model->n_eos == CLD_MAX_EOS_TOKENS)
-            return cld_fail(err, CLD_E_INPUT, "", "%s: more than %d tokens end an answer",
-                            cfg->target.dir, CLD_MAX_EOS_TOKENS);
+            return cld_fail(err, CLD_E_INPUT,
+                            "shorten the list eos_token_id in the target's generation_config.json",
+                            "%s: more than %d tokens end an answer", cfg->target.dir,
+                            CLD_MAX_EOS_TOKENS);
         model->eos[model->n_eos++] = a->id;
         if (n < sizeof text)
             n += (size_t)snprintf(text + n, sizeof text - n, "%s%lld (%s of %s)", n ? ", " : "",

@@ -39,36 +39,21 @@ static enum cld_status check_taps(struct cld_target *t, struct cld_error *err)
     return CLD_OK;
 }
 
-/* Whether products of this target's layers would turn their matrices at each call. */
-static bool gemms_transpose(const struct cld_target *t)
-{
-    const struct cld_model_config *c = &t->config;
-    const enum cld_dtype s = t->options.storage;
-    struct cld_tensor x = {"x", s, t->options.n_tokens, c->hidden, c->hidden, NULL, 0};
-    struct cld_tensor w = {"w", s, c->intermediate, c->hidden, c->hidden, NULL, 0};
-    struct cld_tensor y = {"y", s, t->options.n_tokens, c->intermediate, c->intermediate, NULL, 0};
-    struct cld_gemm g = {.kind = CLD_GEMM_NT, .backend = t->gemm, .a = &x, .b = &w, .c = &y};
-    return cld_gemm_transposes_b(t->q, &g);
-}
-
-/* Whether the product of gate and up makes SwiGLU of them. */
+/* Whether the GEMM of gate and up applies SwiGLU to its results. */
 static bool gemms_fuse_swiglu(const struct cld_target *t)
 {
     const struct cld_model_config *c = &t->config;
     const size_t n = t->options.n_tokens, wide = cld_mul(2, c->intermediate);
-    struct cld_tensor y = {"y", CLD_BF16, c->hidden, n, n, NULL, 0};
-    struct cld_tensor w = {"w", CLD_BF16, c->hidden, wide, wide, NULL, 0};
+    struct cld_tensor y = {"y", CLD_BF16, n, c->hidden, c->hidden, NULL, 0};
+    struct cld_tensor w = {"w", CLD_BF16, wide, c->hidden, c->hidden, NULL, 0};
     struct cld_tensor gate_up = {"gate and up", CLD_BF16, n, wide, wide, NULL, 0};
-    struct cld_gemm g = {.kind = CLD_GEMM_TN, .backend = t->gemm, .a = &y, .b = &w, .c = &gate_up};
-    return cld_target_transposes_norms(t) && cld_target_transposes_mlp(t) && !c->mlp_bias &&
-           cld_gemm_makes_swiglu(t->q, &g);
+    struct cld_gemm g = {.kind = CLD_GEMM_NT, .backend = t->gemm, .a = &y, .b = &w, .c = &gate_up};
+    return t->options.storage == CLD_BF16 && !c->mlp_bias && cld_gemm_makes_swiglu(t->q, &g);
 }
 
-static size_t largest_matrix_bytes(const struct cld_target *t)
+static size_t gate_bytes(const struct cld_target *t)
 {
-    const struct cld_model_config *c = &t->config;
-    size_t n_rows = cld_max(c->intermediate, cld_mul(c->n_heads, c->head_dim));
-    return cld_mul3(n_rows, c->hidden, cld_dtype_bytes(t->options.storage));
+    return cld_mul3(t->config.intermediate, t->config.hidden, cld_dtype_bytes(t->options.storage));
 }
 
 enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model_config *config,
@@ -93,7 +78,6 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     t->n_cached = calloc(cld_target_n_texts(t), sizeof *t->n_cached);
     if (!t->keys || !t->n_cached || !t->layers || !t->packed || !t->tap_parts)
         return cld_fail_memory(err, "a target of %zu layers", t->n_layers);
-    t->transposed = gemms_transpose(t);
     t->fused = gemms_fuse_swiglu(t);
     cld_target_plan_weights(t, plan);
     cld_target_plan_taps(t, plan);
@@ -111,8 +95,8 @@ enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model
     cld_target_write_forward(t);
     t->options.taps = NULL;
     size_t n_scratch_bytes = scratch_bytes(t);
-    if (t->transposed) /* matrices pass through it while they are loaded */
-        n_scratch_bytes = cld_max(n_scratch_bytes, largest_matrix_bytes(t));
+    if (t->fused) /* weights of gate and up pass through it while they are loaded */
+        n_scratch_bytes = cld_max(n_scratch_bytes, gate_bytes(t));
     cld_plan_buffer(plan, &t->scratch, n_scratch_bytes, CLD_FOR_TEMPORARY, "target scratch");
     return CLD_OK;
 }

@@ -51,18 +51,15 @@ struct cld_target {
     struct cld_queue *q;
     size_t n_layers;        /* that run */
     size_t padded_head_dim; /* config.head_dim, rounded up to what kernels accept; see target.c */
-    bool transposed; /* matrices of layers are kept as [in, out], for faster products (op_gemm.h) */
-    bool fused; /* gate and up of a layer are one matrix, in turns of 8 columns: see op_gemm.h */
+    bool fused; /* rows of gate's and up's weights alternate in groups of 8: see op_gemm.h */
     struct cld_tensor embed, head; /* [V, H]; tied: head is embed */
     struct cld_tensor norm;
     struct cld_target_layer *layers;
     struct cld_target_packed *packed; /* [n_layers] */
     struct cld_tensor ids, positions, rope;
     struct cld_tensor x, x_mid, y, q_rot, o, lse;
-    struct cld_tensor y_transposed; /* [H, n_tokens], in y's place, where norms are made turned */
-    struct cld_tensor rstd;         /* [1, n_tokens], there too */
     struct cld_tensor qkv, q_raw, k_raw, v_raw; /* of a layer's projections: all, and its columns */
-    struct cld_tensor gate_up, gate, up, act;   /* act [I, n_tokens] where it is made turned */
+    struct cld_tensor gate_up, gate, up, act;
     struct cld_tensor taps;   /* [n_tokens, n_taps * H], tap i in columns [i * H, (i + 1) * H) */
     struct cld_tensor logits; /* [n_logits, V] F32, see cld_target_logits */
     struct cld_target_keys *keys; /* [n_layers] */

@@ -10,17 +10,11 @@ struct weight {
     bool there;
 };
 
-/* [n_rows, n_cols]; a matrix of a target that keeps them turned is. */
 static void plan_matrix(const struct cld_target *t, struct cld_tensor *to, size_t n_rows,
                         size_t n_cols, size_t i, const char *name, struct cld_plan *plan)
 {
-    bool transpose = t->transposed && n_rows > 1;
-    size_t across = transpose ? n_rows : n_cols;
-    /* Rows of a turned matrix begin at multiples of 16 bytes. */
-    cld_plan_tensor(plan, to, t->options.storage, transpose ? n_cols : n_rows,
-                    transpose ? cld_round_up(across, 8) : across, CLD_FOR_FROZEN,
+    cld_plan_tensor(plan, to, t->options.storage, n_rows, n_cols, CLD_FOR_FROZEN,
                     "model.layers.%zu.%s", i, name);
-    to->n_cols = across;
 }
 
 static void plan_weight(const struct cld_target *t, const struct weight *w, size_t i,
@@ -30,19 +24,22 @@ static void plan_weight(const struct cld_target *t, const struct weight *w, size
         plan_matrix(t, w->t, w->n_rows, w->n_cols, i, w->name, plan);
         return;
     }
-    bool by_columns = t->transposed || w->packed->n_rows == 1; /* a bias is a row */
-    size_t at = by_columns ? w->first : cld_mul(w->first, w->n_cols);
-    cld_plan_part(plan, w->t, w->packed, at, by_columns ? w->packed->n_rows : w->n_rows,
-                  by_columns ? w->n_rows : w->n_cols, "model.layers.%zu.%s", i, w->name);
-    if (w->packed->n_rows > 1)
-        w->t->ld = w->packed->ld;
+    bool is_bias = w->packed->n_rows == 1; /* a row */
+    bool alternates = cld_target_alternates(
+        t, w->name); /* a row of the tensor is cld_target_group_rows of the weight */
+    size_t unit = alternates ? cld_target_group_rows : 1;
+    cld_plan_part(plan, w->t, w->packed, cld_mul(w->first, w->n_cols),
+                  is_bias ? 1 : w->n_rows / unit, is_bias ? w->n_rows : cld_mul(unit, w->n_cols),
+                  "model.layers.%zu.%s", i, w->name);
+    if (alternates)
+        w->t->ld = cld_mul3(2, unit, w->n_cols);
 }
 
 static void plan_packed(struct cld_target *t, size_t i, size_t n_qkv, struct cld_plan *plan)
 {
     const struct cld_model_config *c = &t->config;
     struct cld_target_packed *j = &t->packed[i];
-    size_t n_gu = cld_mul(2, cld_target_mlp_columns(t));
+    size_t n_gu = cld_mul(2, c->intermediate);
     plan_matrix(t, &j->wqkv, n_qkv, c->hidden, i, "q, k and v", plan);
     plan_matrix(t, &j->wgu, n_gu, c->hidden, i, "gate and up", plan);
     if (c->qkv_bias)
@@ -58,8 +55,7 @@ static void plan_layer(struct cld_target *t, size_t i, struct cld_plan *plan)
     struct cld_target_packed *j = &t->packed[i];
     size_t q = c->n_heads * t->padded_head_dim, kv = c->n_kv_heads * t->padded_head_dim,
            h = c->hidden;
-    /* up's first value; where the product makes SwiGLU, columns come in turns of a unit. */
-    size_t n = c->intermediate, n_up = t->fused ? cld_target_row_unit : cld_target_mlp_columns(t);
+    size_t n = c->intermediate, n_up = t->fused ? cld_target_group_rows : n; /* up's first value */
     const struct weight list[] = {
         {&l->ln1, NULL, 1, h, 0, "input_layernorm.weight", true},
         {&l->wq, &j->wqkv, q, h, 0, "self_attn.q_proj.weight", true},
@@ -149,10 +145,6 @@ void cld_target_plan_activations(struct cld_target *t, struct cld_plan *plan)
     cld_plan_tensor(plan, &t->x, s, n, c->hidden, p, "target x");
     cld_plan_tensor(plan, &t->x_mid, s, n, c->hidden, p, "target x mid");
     cld_plan_tensor(plan, &t->y, s, n, c->hidden, p, "target norm");
-    if (cld_target_transposes_norms(t)) {
-        cld_plan_part(plan, &t->y_transposed, &t->y, 0, c->hidden, n, "target norm, turned");
-        cld_plan_tensor(plan, &t->rstd, CLD_F32, 1, n, p, "target norm's scales");
-    }
     cld_plan_tensor(plan, &t->qkv, s, n, q + 2 * kv, p, "target projections");
     cld_plan_columns(plan, &t->q_raw, &t->qkv, 0, q, "target q projection");
     cld_plan_columns(plan, &t->k_raw, &t->qkv, q, kv, "target k projection");
@@ -162,17 +154,15 @@ void cld_target_plan_activations(struct cld_target *t, struct cld_plan *plan)
         cld_plan_tensor(plan, &t->k_new, s, n, kv, p, "target k of a pass");
         cld_plan_tensor(plan, &t->places, CLD_I32, 1, n, CLD_FOR_INPUT, "target places");
     }
-    bool transposes = cld_target_transposes_attention(t);
-    cld_plan_tensor(plan, &t->o, s, transposes ? q : n, transposes ? n : q, p, "target attention");
+    cld_plan_tensor(plan, &t->o, s, n, q, p, "target attention");
     cld_plan_tensor(plan, &t->lse, CLD_F32, c->n_heads, n, p, "target lse");
-    size_t workspace = cld_target_mlp_columns(t), wide = c->intermediate;
+    size_t wide = c->intermediate;
     if (!t->fused) {
-        cld_plan_tensor(plan, &t->gate_up, s, n, 2 * workspace, p, "target gate and up");
+        cld_plan_tensor(plan, &t->gate_up, s, n, 2 * wide, p, "target gate and up");
         cld_plan_columns(plan, &t->gate, &t->gate_up, 0, wide, "target gate");
-        cld_plan_columns(plan, &t->up, &t->gate_up, workspace, wide, "target up");
+        cld_plan_columns(plan, &t->up, &t->gate_up, wide, wide, "target up");
     }
-    cld_plan_tensor(plan, &t->act, s, cld_target_transposes_mlp(t) ? wide : n,
-                    cld_target_transposes_mlp(t) ? n : wide, p, "target mlp");
+    cld_plan_tensor(plan, &t->act, s, n, wide, p, "target mlp");
     if (t->options.n_logits) {
         cld_plan_tensor(plan, &t->rows, CLD_I32, 1, t->options.n_logits, CLD_FOR_INPUT,
                         "rows of logits");

@@ -21,25 +21,20 @@ static struct cld_ref bias(const struct cld_tensor *b, bool there)
     return there ? CLD_ALL(b) : CLD_NONE;
 }
 
-/* Of x W^T, by whether x was made turned. */
-static enum cld_gemm_kind kind_of(const struct cld_target *t, bool x_transposed)
+/* c = x w^T (+ bias) (+ residual). */
+static void add_projection(struct cld_target *t, struct cld_ref x, const struct cld_tensor *w,
+                           struct cld_ref bias, struct cld_ref residual, struct cld_ref c)
 {
-    return x_transposed ? CLD_GEMM_TN : t->transposed ? CLD_GEMM_NN : CLD_GEMM_NT;
+    cld_add_gemm(&t->forward, CLD_GEMM_NT, x, CLD_ALL(w), bias, residual, c);
 }
 
-/* y = norm(x), made as a product wants it; *kind is of y W^T. */
+/* y = norm(x). */
 static struct cld_ref add_norm(struct cld_target *t, const struct cld_tensor *x,
-                               const struct cld_tensor *norm, enum cld_gemm_kind *kind)
+                               const struct cld_tensor *norm)
 {
-    bool transposes = cld_target_transposes_norms(t);
-    struct cld_ref y = transposes ? cld_transposed(CLD_CTX(&t->y_transposed)) : CLD_CTX(&t->y);
-    float eps = (float)t->config.rms_norm_eps;
-    if (transposes)
-        cld_add_rmsnorm_transposed(&t->forward, CLD_CTX(x), CLD_ALL(norm), eps, y,
-                                   CLD_CTX(&t->rstd));
-    else
-        cld_add_rmsnorm(&t->forward, CLD_CTX(x), CLD_ALL(norm), eps, y, CLD_NONE);
-    *kind = kind_of(t, transposes);
+    struct cld_ref y = CLD_CTX(&t->y);
+    cld_add_rmsnorm(&t->forward, CLD_CTX(x), CLD_ALL(norm), (float)t->config.rms_norm_eps, y,
+                    CLD_NONE);
     return y;
 }
 
@@ -50,22 +45,14 @@ static void add_mlp(struct cld_target *t, size_t i)
     const struct cld_model_config *c = &t->config;
     const struct cld_target_layer *l = &t->layers[i];
     const struct cld_target_packed *j = &t->packed[i];
-    bool transposes = cld_target_transposes_mlp(t);
-    struct cld_ref act = transposes ? cld_transposed(CLD_CTX(&t->act)) : CLD_CTX(&t->act);
-    enum cld_gemm_kind kind;
-    struct cld_ref y = add_norm(t, &t->x_mid, &l->ln2, &kind);
+    struct cld_ref act = CLD_CTX(&t->act), y = add_norm(t, &t->x_mid, &l->ln2);
     if (t->fused) {
-        cld_add_gemm_swiglu(g, kind, y, CLD_ALL(&j->wgu), act);
+        cld_add_gemm_swiglu(g, y, CLD_ALL(&j->wgu), act);
     } else {
-        cld_add_gemm(g, kind, y, CLD_ALL(&j->wgu), bias(&j->bgu, c->mlp_bias), CLD_NONE,
-                     CLD_CTX(&t->gate_up));
-        if (transposes)
-            cld_add_swiglu_transposed(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
-        else
-            cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
+        add_projection(t, y, &j->wgu, bias(&j->bgu, c->mlp_bias), CLD_NONE, CLD_CTX(&t->gate_up));
+        cld_add_swiglu(g, CLD_CTX(&t->gate), CLD_CTX(&t->up), act);
     }
-    cld_add_gemm(g, kind_of(t, transposes), act, CLD_ALL(&l->wd), bias(&l->bd, c->mlp_bias),
-                 CLD_CTX(&t->x_mid), CLD_CTX(&t->x));
+    add_projection(t, act, &l->wd, bias(&l->bd, c->mlp_bias), CLD_CTX(&t->x_mid), CLD_CTX(&t->x));
 }
 
 static void add_layer(struct cld_target *t, size_t i)
@@ -78,11 +65,9 @@ static void add_layer(struct cld_target *t, size_t i)
     /* One text's keys follow each other; those of several are scattered to their places. */
     bool several = cld_target_n_texts(t) > 1;
     struct cld_ref k_to = several ? CLD_CTX(&t->k_new) : cld_after_cache(CLD_CTX(&keys->k));
-    enum cld_gemm_kind kind;
     float head_eps = (float)(c->rms_norm_eps * head_share(t));
-    struct cld_ref y = add_norm(t, &t->x, &l->ln1, &kind);
-    cld_add_gemm(g, kind, y, CLD_ALL(&j->wqkv), bias(&j->bqkv, c->qkv_bias), CLD_NONE,
-                 CLD_CTX(&t->qkv));
+    struct cld_ref y = add_norm(t, &t->x, &l->ln1), o = CLD_CTX(&t->o);
+    add_projection(t, y, &j->wqkv, bias(&j->bqkv, c->qkv_bias), CLD_NONE, CLD_CTX(&t->qkv));
     cld_add_qknorm_rope(g, CLD_CTX(&t->q_raw), bias(&l->qn, c->qk_norm), head_eps,
                         t->padded_head_dim, CLD_CTX(&t->positions), CLD_ALL(&t->rope),
                         CLD_CTX(&t->q_rot), CLD_NONE);
@@ -95,13 +80,10 @@ static void add_layer(struct cld_target *t, size_t i)
     } else if (t->options.n_cached) {
         cld_add_copy(g, CLD_CTX(&t->v_raw), cld_after_cache(CLD_CTX(&keys->v)));
     }
-    bool transposes = cld_target_transposes_attention(t);
-    struct cld_ref o = transposes ? cld_transposed(CLD_CTX(&t->o)) : CLD_CTX(&t->o);
     cld_add_attention(g, &t->attention, &t->mask, CLD_CTX(&t->q_rot),
                       several ? CLD_ALL(&keys->k) : CLD_SEEN(&keys->k),
                       several ? CLD_ALL(&keys->v) : CLD_SEEN(&keys->v), o, CLD_ALL(&t->lse));
-    cld_add_gemm(g, kind_of(t, transposes), o, CLD_ALL(&l->wo), bias(&l->bo, c->o_bias),
-                 CLD_CTX(&t->x), CLD_CTX(&t->x_mid));
+    add_projection(t, o, &l->wo, bias(&l->bo, c->o_bias), CLD_CTX(&t->x), CLD_CTX(&t->x_mid));
     add_mlp(t, i);
 }
 

@@ -3,41 +3,22 @@
 #ifndef CLD_MODEL_TARGET_PRIVATE_H
 #define CLD_MODEL_TARGET_PRIVATE_H
 
+#include <string.h>
+
 #include "model/target.h"
 
-/* Rows of a turned matrix are read in units of so many elements. */
-static const size_t cld_target_row_unit = 8;
+/* If a GEMM applies SwiGLU, groups of this many rows of gate's weight and of up's alternate. */
+static const size_t cld_target_group_rows = 8;
 
-/* Columns of the MLP's gate or up. */
-static inline size_t cld_target_mlp_columns(const struct cld_target *t)
+static inline bool cld_target_alternates(const struct cld_target *t, const char *name)
 {
-    return t->transposed ? cld_round_up(t->config.intermediate, cld_target_row_unit)
-                         : t->config.intermediate;
+    return t->fused && (strstr(name, "mlp.gate_proj") || strstr(name, "mlp.up_proj"));
 }
 
 /* Texts that are decoded at once. */
 static inline size_t cld_target_n_texts(const struct cld_target *t)
 {
     return cld_max(1, t->options.n_texts);
-}
-
-/* Whether SwiGLU's kernel may turn its result for the product that wants it so. n_tokens are a
- * multiple of 8. */
-static inline bool cld_target_transposes_mlp(const struct cld_target *t)
-{
-    return t->transposed && t->options.storage == CLD_BF16 && t->config.intermediate % 8 == 0;
-}
-
-/* The same of norms. */
-static inline bool cld_target_transposes_norms(const struct cld_target *t)
-{
-    return t->transposed && t->options.storage == CLD_BF16 && t->config.hidden % 8 == 0;
-}
-
-/* And of attention. */
-static inline bool cld_target_transposes_attention(const struct cld_target *t)
-{
-    return t->transposed && cld_attention_transposes(&t->attention);
 }
 
 /* target_memory.c */

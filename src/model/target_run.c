@@ -52,11 +52,11 @@ static enum cld_status run_pass(struct cld_target *t, const int32_t *ids, const 
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || (size_t)ids[i] >= t->config.vocab || positions[i] < 0 ||
             (size_t)positions[i] >= t->rope.n_rows)
-            return cld_fail(err, CLD_E_INPUT,
-                            "the ids must come from the tokenizer of this target, and "
-                            "data.max_length must cover them",
-                            "token %zu: id %d or position %d is outside %zu ids, %zu positions", i,
-                            (int)ids[i], (int)positions[i], t->config.vocab, t->rope.n_rows);
+            return cld_fail(
+                err, CLD_E_INPUT,
+                "check that the rows were tokenized for this target, and data.max_length",
+                "token %zu: id %d or position %d is outside %zu ids, %zu positions", i, (int)ids[i],
+                (int)positions[i], t->config.vocab, t->rope.n_rows);
     if (!n)
         return CLD_OK;
     if ((s = cld_attention_mask_set(t->q, &t->attention, t->spans, n, n_keys, &t->mask, err)) ||
@@ -131,7 +131,7 @@ enum cld_status cld_target_logits(struct cld_target *t, const int32_t *rows, siz
 {
     enum cld_status s = CLD_OK;
     if (n > t->options.n_logits)
-        return cld_fail(err, CLD_E_INTERNAL, "", "logits of %zu rows pass the plan's %zu", n,
+        return cld_fail(err, CLD_E_INTERNAL, "", "logits of %zu rows: the plan has %zu", n,
                         t->options.n_logits);
     /* x_mid is free between passes. */
     struct cld_tensor x = cld_tensor_rows(&t->x_mid, 0, n), y = cld_tensor_rows(&t->y, 0, n);

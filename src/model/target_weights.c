@@ -28,7 +28,7 @@ static enum cld_status each_weight(struct cld_target *t,
     return s || !t->norm.name ? s : fn(t, &t->norm, arg, err);
 }
 
-/* How heads lie in a weight: along its rows, along its columns, or not at all. */
+/* The heads of a weight: along its rows, along its columns, or none. */
 struct layout {
     struct cld_spread rows, columns;
 };
@@ -41,26 +41,26 @@ static struct layout layout_of(const struct cld_target *t, const struct cld_tens
     return strstr(w->name, "o_proj") ? (struct layout){none, heads} : (struct layout){heads, none};
 }
 
-static bool is_transposed(const struct cld_target *t, const struct cld_tensor *w)
-{
-    return t->transposed && w->n_rows > 1 && w != &t->embed && w != &t->head;
-}
-
-/* Where a weight is put in its published shape: into itself, or, if it is kept turned, into the
- * scratch, from which `settle` turns it. */
+/* The tensor that gets a weight in its published shape: itself or, if its rows alternate with
+ * another's, the scratch, from which `settle` copies it. */
 static struct cld_tensor published(const struct cld_target *t, const struct cld_tensor *w)
 {
-    if (!is_transposed(t, w))
+    if (!cld_target_alternates(t, w->name))
         return *w;
-    return (struct cld_tensor){w->name, w->type, w->n_cols, w->n_rows, w->n_rows, t->scratch, 0};
+    size_t n_cols = w->n_cols / cld_target_group_rows;
+    return (struct cld_tensor){
+        w->name, w->type, cld_mul(w->n_rows, cld_target_group_rows), n_cols, n_cols, t->scratch, 0};
 }
 
 static enum cld_status settle(const struct cld_target *t, const struct cld_tensor *w,
                               const struct cld_tensor *from, struct cld_error *err)
 {
-    bool apart = t->fused && (strstr(w->name, "mlp.gate_proj") || strstr(w->name, "mlp.up_proj"));
-    return is_transposed(t, w) ? cld_gemm_transpose_apart(t->q, from, w, apart ? 2 : 1, err)
-                               : CLD_OK;
+    struct cld_tensor rows = *from;
+    if (!cld_target_alternates(t, w->name))
+        return CLD_OK;
+    rows.n_rows = w->n_rows;
+    rows.n_cols = rows.ld = w->n_cols;
+    return cld_add_tensors(t->q, &rows, NULL, w, err);
 }
 
 static enum cld_status load_weight(struct cld_target *t, struct cld_tensor *w, void *arg,

@@ -60,9 +60,10 @@ enum cld_status cld_token_sampler_token(struct cld_token_sampler *p, size_t i, u
     if (p->rules.temperature <= 0) {
         *token = p->choices[i];
         if (*token < 0)
-            s = cld_fail(err, CLD_E_NUMERIC,
-                         "use an earlier checkpoint, or runtime.precision = fp32",
-                         "a logit is NaN");
+            s = cld_fail(
+                err, CLD_E_NUMERIC,
+                "check the weights; try runtime.precision = fp32, and run 'cldraft check-kernels'",
+                "a logit is NaN");
     } else if (!(s = cld_probabilities(&p->nucleus, p->logits + i * n_vocab, n_vocab,
                                        p->rules.temperature, p->rules.top_p, err))) {
         uint64_t bits = cld_random_u64(p->rules.seed, CLD_RANDOM_DECODE, number, at, 0);

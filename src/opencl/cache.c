@@ -55,7 +55,7 @@ enum cld_status cld_cache_dir(const char *setting, char **out, struct cld_error 
             return CLD_OK;
         }
     }
-    return *out ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+    return *out ? CLD_OK : cld_fail_memory(err, "a path");
 }
 
 /* Makes the directory for us alone, the ones above it as usual. False with errno. */

@@ -59,7 +59,7 @@ static enum cld_status describe(cl_platform_id p, cl_device_id id, struct cld_de
     device_text(id, CL_DEVICE_OPENCL_C_VERSION, d->c_version, sizeof d->c_version);
     device_text(id, CL_DEVICE_IL_VERSION, d->il_version, sizeof d->il_version);
     if (!(d->extensions = device_extensions(id)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the device list");
+        return cld_fail_memory(err, "the device list");
     d->class = device_size(id, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU ? CLD_CLASS_CPU : CLD_CLASS_GPU;
     d->host_memory = d->class == CLD_CLASS_CPU;
     d->available =
@@ -123,7 +123,7 @@ static enum cld_status list_platform(struct cld_devices *list, cl_platform_id p,
     if (grown)
         list->at = grown;
     if (!ids || !grown) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for the device list");
+        s = cld_fail_memory(err, "the device list");
         goto done;
     }
     if (clGetDeviceIDs(p, CL_DEVICE_TYPE_ALL, n, ids, NULL) != CL_SUCCESS)
@@ -147,12 +147,12 @@ enum cld_status cld_devices_open(struct cld_devices **out, struct cld_error *err
     struct cld_devices *list = calloc(1, sizeof *list);
     *out = NULL;
     if (!list)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the device list");
+        return cld_fail_memory(err, "the device list");
     if (clGetPlatformIDs(0, NULL, &n) != CL_SUCCESS)
         n = 0;
     platforms = calloc(cld_max(n, 1), sizeof *platforms);
     if (!platforms) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for the platform list");
+        s = cld_fail_memory(err, "the platform list");
         goto done;
     }
     if (n)

@@ -47,7 +47,7 @@ static enum cld_status create(struct cld_queue *q, const char *name, size_t n_by
                         q->name, name, (double)n_bytes / gib, (double)q->held_bytes / gib,
                         (double)q->budget_bytes / gib);
     if (!(b = link_new(q, name, n_bytes)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for buffer '%s'", name);
+        return cld_fail_memory(err, "buffer '%s'", name);
     b->mem = clCreateBuffer(q->context, CL_MEM_READ_WRITE | flags, n_bytes, NULL, &code);
     if (code != CL_SUCCESS) {
         b->mem = NULL;
@@ -130,7 +130,7 @@ enum cld_status cld_buf_view(struct cld_buf *parent, const char *name, size_t of
                         name, offset_bytes, n_bytes, parent->name, parent->n_bytes);
     struct cld_buf *b = link_new(q, name, n_bytes);
     if (!b)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for view '%s'", name);
+        return cld_fail_memory(err, "view '%s'", name);
     b->parent = parent;
     cl_buffer_region region = {offset_bytes, n_bytes};
     b->mem = clCreateSubBuffer(parent->mem, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION,

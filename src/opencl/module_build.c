@@ -59,7 +59,7 @@ static enum cld_status run_clang(const char *options, const char *source, const 
     argv[n++] = to;
     argv[n] = NULL;
     enum cld_status s =
-        copy ? cld_tool_run(argv, hint, err) : cld_fail(err, CLD_E_MEMORY, "", "no host memory");
+        copy ? cld_tool_run(argv, hint, err) : cld_fail_memory(err, "a command line");
     free(copy);
     return s;
 }
@@ -71,7 +71,7 @@ static enum cld_status compile(const char *base, const char *options, struct cld
     char *source = cld_format("%s.cl", base), *bitcode = cld_format("%s.tmp.bc", base);
     char *raw = cld_format("%s.tmp.spv", base), *module = cld_format("%s.spv", base);
     if (!source || !bitcode || !raw || !module)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
+        s = cld_fail_memory(err, "paths");
     else if (!(s = run_clang(options, source, bitcode, err)) &&
              /* Left alone it writes version 1.4 for some modules, which no OpenCL 1.2 or 2 takes.
               */
@@ -106,9 +106,8 @@ static enum cld_status rewrite_ir(const char *path, char **kernels, struct cld_e
 static enum cld_status write_builtins(const char *path, struct cld_error *err)
 {
     char *text = cld_nvptx_builtins();
-    enum cld_status s =
-        text ? cld_file_write(path, text, strlen(text), err)
-             : cld_fail(err, CLD_E_MEMORY, "", "no host memory for built-in functions");
+    enum cld_status s = text ? cld_file_write(path, text, strlen(text), err)
+                             : cld_fail_memory(err, "built-in functions");
     free(text);
     return s;
 }
@@ -121,7 +120,7 @@ static enum cld_status compile_ptx(const char *bitcode, const char *to, struct c
     char *optimised = cld_format("%s.tmp.opt.bc", to), *builtins = cld_format("%s.tmp.clc.ll", to);
     char *kernels = NULL, *keep = NULL;
     if (!ir || !linked || !optimised || !builtins) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
+        s = cld_fail_memory(err, "paths");
         goto done;
     }
     if ((s = RUN(ptx_hint, err, "llvm-dis-15", bitcode, "-o", ir)) ||
@@ -133,7 +132,7 @@ static enum cld_status compile_ptx(const char *bitcode, const char *to, struct c
                  builtins, libclc, "-o", linked)))
         goto done;
     if (!(keep = cld_format("--internalize-public-api-list=%s", kernels))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory");
+        s = cld_fail_memory(err, "a command line");
         goto done;
     }
     if (!(s = RUN(ptx_hint, err, "opt-15", "-opaque-pointers",
@@ -163,7 +162,7 @@ enum cld_status cld_module_translate(const char *spv_path, enum cld_module_form 
 {
     char *bitcode = form == CLD_MODULE_PTX ? cld_format("%s.tmp.bc", to) : cld_format("%s", to);
     if (!bitcode)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
+        return cld_fail_memory(err, "paths");
     enum cld_status s =
         RUN(hint, err, "llvm-spirv-15", "-r", "--spirv-target-env=CL1.2", spv_path, "-o", bitcode);
     if (!s && form == CLD_MODULE_PTX)
@@ -193,11 +192,11 @@ static enum cld_status note_file(json_t *entry, const char *base, enum cld_modul
     uint64_t n_bytes = 0;
     char *path = cld_format("%s%s", base, cld_module_suffix(form));
     if (!path)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
+        return cld_fail_memory(err, "paths");
     enum cld_status s = cld_sha256_file(path, hash, &n_bytes, err);
     free(path);
     if (!s && json_object_set_new(entry, cld_module_form_name(form), json_string(hash)))
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a manifest");
+        s = cld_fail_memory(err, "a manifest");
     return s;
 }
 
@@ -207,8 +206,8 @@ static enum cld_status note_module(json_t *entry, const char *base, struct cld_e
     struct cld_spirv m = {0};
     char *bytes = NULL, version[16], *path = cld_format("%s.spv", base);
     size_t n_bytes = 0;
-    enum cld_status s = path ? cld_file_read(path, 0, &bytes, &n_bytes, err)
-                             : cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
+    enum cld_status s =
+        path ? cld_file_read(path, 0, &bytes, &n_bytes, err) : cld_fail_memory(err, "paths");
     if (s || (s = cld_spirv_read(bytes, n_bytes, path, &m, err)))
         goto done;
     json_t *kernels = json_object();
@@ -217,7 +216,7 @@ static enum cld_status note_module(json_t *entry, const char *base, struct cld_e
     snprintf(version, sizeof version, "%u.%u", m.major, m.minor);
     if (json_object_set_new(entry, "version", json_string(version)) ||
         json_object_set_new(entry, "kernels", kernels))
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a manifest");
+        s = cld_fail_memory(err, "a manifest");
 done:
     cld_spirv_free(&m);
     free(bytes);
@@ -232,7 +231,7 @@ static enum cld_status make_forms(json_t *entry, const char *base, bool ptx, str
     for (int f = CLD_MODULE_SPIRV; f <= (ptx ? CLD_MODULE_PTX : CLD_MODULE_BITCODE) && !s; f++) {
         char *to = cld_format("%s%s", base, cld_module_suffix((enum cld_module_form)f));
         if (!module || !to)
-            s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
+            s = cld_fail_memory(err, "paths");
         else if (f != CLD_MODULE_SPIRV)
             s = cld_module_translate(module, (enum cld_module_form)f, to, err);
         free(to);
@@ -264,7 +263,7 @@ static enum cld_status build_one(const struct cld_variant *v, const char *dir, c
     char hash[CLD_SHA256_HEX_BYTES];
     char *base = cld_format("%s/%s", dir, key), *cl = cld_format("%s/%s.cl", dir, key);
     if (!base || !cl) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
+        s = cld_fail_memory(err, "paths");
         goto done;
     }
     cld_sha256_of(source, strlen(source), hash);
@@ -313,7 +312,7 @@ static enum cld_status build_all(struct directory *d, const struct cld_variants 
             if (s)
                 json_decref(entry);
             else if (json_object_set_new(d->modules, key, entry))
-                s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a manifest");
+                s = cld_fail_memory(err, "a manifest");
             else
                 s = write_manifest(d, err);
         }
@@ -356,7 +355,7 @@ static enum cld_status open_directory(struct directory *d, const char *path, str
     d->path = path;
     d->wanted = json_object();
     if (!manifest) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for paths");
+        s = cld_fail_memory(err, "paths");
         goto done;
     }
     if ((s = cld_dir_make(path, err)))
@@ -370,7 +369,7 @@ static enum cld_status open_directory(struct directory *d, const char *path, str
     }
     d->modules = json_object_get(d->root, "modules");
     if (!d->modules || !d->wanted)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a manifest");
+        s = cld_fail_memory(err, "a manifest");
 done:
     free(manifest);
     return s;

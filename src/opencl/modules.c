@@ -59,7 +59,7 @@ enum cld_status cld_modules_open(const char *dir, struct cld_modules **out, stru
     *out = NULL;
     if (!m || !(m->dir = dir && *dir ? cld_format("%s", dir) : beside_program()) ||
         !(path = cld_format("%s/%s", m->dir, CLD_MANIFEST_NAME))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a list of modules");
+        s = cld_fail_memory(err, "a list of modules");
         goto done;
     }
     if (!cld_file_exists(path)) {
@@ -121,7 +121,7 @@ enum cld_status cld_modules_read(const struct cld_modules *m, const char *key,
                         "%s has the module %.16s, but not as %s", m->dir, key, forms[form].name);
     char *path = cld_format("%s/%s%s", m->dir, key, forms[form].suffix);
     if (!path)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a module");
+        return cld_fail_memory(err, "a module");
     enum cld_status s = cld_file_read(path, (size_t)64 << 20, out, n_bytes, err);
     if (!s) {
         cld_sha256_of(*out, *n_bytes, hash);

@@ -79,7 +79,7 @@ static enum cld_status change_text(struct cld_queue *q, const struct cld_ptx_cha
     struct cld_ptx_report report;
     int code = clGetProgramInfo(*p, CL_PROGRAM_BINARY_SIZES, sizeof n_text, &n_text, NULL);
     if (code == CL_SUCCESS && !(text = malloc(n_text + 1)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the text of %s", key);
+        return cld_fail_memory(err, "the text of %s", key);
     if (code == CL_SUCCESS)
         code = clGetProgramInfo(*p, CL_PROGRAM_BINARIES, sizeof text, &text, NULL);
     if (code != CL_SUCCESS) {
@@ -102,9 +102,9 @@ static enum cld_status change_text(struct cld_queue *q, const struct cld_ptx_cha
         goto done;
     cld_debug(
         "%s: %s: PTX %s, %s to %s, %zu instructions uncommented, %zu of %zu kernels capped at "
-        "%u registers",
+        "%u registers, local memory of %zu bytes to %zu",
         q->name, key, report.version, report.from, report.to, report.n_uncommented, report.n_capped,
-        report.n_kernels, change->max_registers);
+        report.n_kernels, change->max_registers, report.local_from, change->local_bytes);
     clReleaseProgram(*p);
     *p = assembled;
     assembled = NULL;
@@ -195,12 +195,12 @@ static enum cld_status build(struct cld_queue *q, const struct cld_kernel_spec *
     return s;
 }
 
-/* " ptx=sm_90a,128" behind the key of a program, or "". */
+/* " ptx=sm_90a,128,0" behind the key of a program, or "". */
 static void describe_change(const struct cld_ptx_change *change, char *to, size_t n_bytes)
 {
     if (change)
-        snprintf(to, n_bytes, " ptx=%s,%u", change->target ? change->target : "",
-                 change->max_registers);
+        snprintf(to, n_bytes, " ptx=%s,%u,%zu", change->target ? change->target : "",
+                 change->max_registers, change->local_bytes);
     else
         *to = '\0';
 }
@@ -209,7 +209,7 @@ static enum cld_status get_program(struct cld_queue *q, const struct cld_kernel_
                                    const struct cld_ptx_change *change, struct cld_program **out,
                                    struct cld_error *err)
 {
-    char ptx[48];
+    char ptx[64];
     enum cld_status s = CLD_OK;
     struct cld_program *p = NULL;
     char *options = cld_format("-cl-std=CL1.2 -w -DCLD_CPU=%d %s", q->device.class == CLD_CLASS_CPU,
@@ -217,7 +217,7 @@ static enum cld_status get_program(struct cld_queue *q, const struct cld_kernel_
     describe_change(change, ptx, sizeof ptx);
     char *key = cld_format("%s %s%s", spec->file, options, ptx);
     if (!options || !key) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory to build %s", spec->file);
+        s = cld_fail_memory(err, "building %s", spec->file);
         goto done;
     }
     for (p = q->programs; p && strcmp(p->key, key); p = p->next)
@@ -227,7 +227,7 @@ static enum cld_status get_program(struct cld_queue *q, const struct cld_kernel_
         goto done;
     }
     if (!(p = calloc(1, sizeof *p))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory to build %s", spec->file);
+        s = cld_fail_memory(err, "building %s", spec->file);
         goto done;
     }
     s = q->list ? cld_variants_add(q->list, spec->file, options, err) : cld_signals_check(err);
@@ -254,7 +254,7 @@ enum cld_status cld_kernel_get_ptx(struct cld_queue *q, const struct cld_kernel_
     int code = CL_SUCCESS;
     struct cld_kernel *k = NULL;
     struct cld_program *p = NULL;
-    char key[384], ptx[48];
+    char key[384], ptx[64];
     *out = NULL;
     cld_queue_check_owner(q, "cld_kernel_get");
     describe_change(change, ptx, sizeof ptx);
@@ -281,7 +281,7 @@ enum cld_status cld_kernel_get_ptx(struct cld_queue *q, const struct cld_kernel_
         return s;
     k = calloc(1, sizeof *k);
     if (!k || !(k->key = cld_format("%s", key))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for kernel %s", key);
+        s = cld_fail_memory(err, "kernel %s", key);
         goto done;
     }
     if (!q->list)
@@ -406,7 +406,7 @@ static enum cld_status keep_event(struct cld_queue *q, struct cld_kernel *k, cl_
         struct timed_event *grown = realloc(q->events, cld_mul(cap, sizeof *grown));
         if (!grown) {
             clReleaseEvent(e);
-            return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu timing events", cap);
+            return cld_fail_memory(err, "%zu timing events", cap);
         }
         q->events = grown;
         q->cap_events = cap;
@@ -469,7 +469,7 @@ enum cld_status cld_queue_times(struct cld_queue *q, struct cld_kernel_time **ou
     collect_events(q);
     struct cld_kernel_time *t = calloc(q->counts.n_kernels + 1, sizeof *t);
     if (!t)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for kernel times");
+        return cld_fail_memory(err, "kernel times");
     for (struct cld_kernel *k = q->kernels; k; k = k->next)
         if (k->n_timed)
             t[(*n)++] = (struct cld_kernel_time){k->key, k->n_timed, k->ms};

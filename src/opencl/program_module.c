@@ -71,8 +71,8 @@ static enum cld_status check_needs(const struct cld_queue *q, const struct cld_s
                         "%s has addresses of %u bits, %s of %u", what, m->address_bits,
                         q->device.name, bits);
     if (m->float64 && !cld_device_has_extension(&q->device, "cl_khr_fp64"))
-        return cld_fail(err, CLD_E_INPUT, "", "%s needs cl_khr_fp64, which %s lacks", what,
-                        q->device.name);
+        return cld_fail(err, CLD_E_INPUT, "use another module, or runtime.program = source",
+                        "%s needs cl_khr_fp64, which %s lacks", what, q->device.name);
     return CLD_OK;
 }
 
@@ -87,11 +87,15 @@ static enum cld_status check_module(const struct cld_queue *q, const char *bytes
         goto done;
     const struct cld_spirv_kernel *k = cld_spirv_find(&m, kernel);
     if (!k)
-        s = cld_fail(err, CLD_E_INPUT, "", "%s has no kernel %s among its %zu (first: %s)", what,
-                     kernel, m.n_kernels, m.kernels[0].name);
+        s = cld_fail(err, CLD_E_INPUT,
+                     "make the modules again with 'cldraft spirv', or use another override",
+                     "%s has no kernel %s among its %zu (first: %s)", what, kernel, m.n_kernels,
+                     m.kernels[0].name);
     else if (arguments && strcmp(k->arguments, arguments))
-        s = cld_fail(err, CLD_E_INPUT, "", "%s: kernel %s takes (%.160s), not (%.160s)", what,
-                     kernel, k->arguments, arguments);
+        s = cld_fail(err, CLD_E_INPUT,
+                     "make the modules again with 'cldraft spirv', or use another override",
+                     "%s: kernel %s takes (%.160s), not (%.160s)", what, kernel, k->arguments,
+                     arguments);
 done:
     cld_spirv_free(&m);
     return s;
@@ -167,7 +171,7 @@ enum cld_status cld_program_of_module(struct cld_queue *q, const char *source, c
     char *what = cld_format("the module of %s %s", file, options);
     size_t n_module = 0, n_other = 0;
     if (!what)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory");
+        return cld_fail_memory(err, "a module of %s", file);
     cld_module_key(source, options, key);
     if ((s = need_route(q, &form, err)) || (s = need_modules(q, err)) ||
         (s = cld_modules_read(q->modules, key, CLD_MODULE_SPIRV, &module, &n_module, err)) ||

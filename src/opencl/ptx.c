@@ -1,5 +1,6 @@
 #include "opencl/ptx.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,47 @@ static enum cld_status read_header(const char *text, const char *end,
     return CLD_OK;
 }
 
+/* The bytes of the array in local memory that a line declares (".shared .align 1024 .b8 name[N];"),
+ * with the text of N from *digits up to *rest; 0 for all other lines. */
+static size_t shared_bytes(const struct line *l, const char **digits, const char **rest)
+{
+    const char *p = after_word(skip_blanks(l), l->end, ".shared");
+    const char *open = p ? find(p, l->end, "[") : NULL;
+    size_t n = 0;
+    if (!open || !find(p, open, ".b8 "))
+        return 0;
+    *digits = open + 1;
+    for (p = *digits; p < l->end && *p >= '0' && *p <= '9' && n < SIZE_MAX / 16; p++)
+        n = 10 * n + (size_t)(*p - '0');
+    *rest = p;
+    return p < l->end && *p == ']' ? n : 0;
+}
+
+/* The line that declares the largest array in local memory. */
+static enum cld_status find_largest(const char *text, const char *end, size_t *line,
+                                    struct cld_ptx_report *report, struct cld_error *err)
+{
+    struct line l = {text, text, 0};
+    size_t n_largest = 0;
+    while (next_line(&l, end)) {
+        const char *digits = NULL, *rest = NULL;
+        size_t n = shared_bytes(&l, &digits, &rest);
+        if (n > report->local_from) {
+            report->local_from = n;
+            *line = l.number;
+            n_largest = 1;
+        } else if (n && n == report->local_from) {
+            n_largest++;
+        }
+    }
+    if (n_largest != 1)
+        return cld_fail(err, CLD_E_DEVICE, hint,
+                        "the program text has %zu largest arrays in local memory (of %zu bytes), "
+                        "not one",
+                        n_largest, report->local_from);
+    return CLD_OK;
+}
+
 /* Copies a line with its mark blanked or its target replaced. */
 static enum cld_status put_line(FILE *to, const struct line *l, const struct cld_ptx_change *change,
                                 struct cld_ptx_report *report, struct cld_error *err)
@@ -136,7 +178,10 @@ static enum cld_status put_lines(FILE *to, const char *text, const char *end,
 {
     enum cld_status s = CLD_OK;
     bool in_head = false;
+    size_t largest = 0; /* line of the array that gets another size */
     struct line l = {text, text, 0};
+    if (change->local_bytes && (s = find_largest(text, end, &largest, report, err)))
+        return s;
     while (!s && next_line(&l, end)) {
         const char *p = skip_blanks(&l);
         const char *comment = find(l.at, l.end, "//");
@@ -150,7 +195,12 @@ static enum cld_status put_lines(FILE *to, const char *text, const char *end,
             }
             in_head = false;
         }
-        s = put_line(to, &l, change, report, err);
+        const char *digits = NULL, *rest = NULL;
+        if (l.number == largest && shared_bytes(&l, &digits, &rest))
+            fprintf(to, "%.*s%zu%.*s", (int)(digits - l.at), l.at, change->local_bytes,
+                    (int)(l.end - rest), rest);
+        else
+            s = put_line(to, &l, change, report, err);
         if (l.end < end)
             fputc('\n', to);
     }
@@ -177,10 +227,10 @@ enum cld_status cld_ptx_change(const char *text, size_t n_bytes,
     if ((s = read_header(text, end, change, report, err)))
         return s;
     if (!(f = open_memstream(out, n_out)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu bytes of program text", n_bytes);
+        return cld_fail_memory(err, "%zu bytes of program text", n_bytes);
     s = put_lines(f, text, end, change, report, err);
     if (fclose(f) && !s)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu bytes of program text", n_bytes);
+        s = cld_fail_memory(err, "%zu bytes of program text", n_bytes);
     if (!s && !report->n_kernels)
         s = cld_fail(err, CLD_E_DEVICE, hint, "the program text holds no kernel");
     if (!s && !change->target != !report->n_uncommented)

@@ -83,7 +83,7 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
     struct cld_queue *q = calloc(1, sizeof *q);
     *out = NULL;
     if (!q)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for a queue");
+        return cld_fail_memory(err, "a queue");
     q->device = *device;
     if (options->family) /* the queue's own record of the device: launches and builds follow it */
         q->device.class = options->family == CLD_KERNEL_FAMILY_CPU ? CLD_CLASS_CPU : CLD_CLASS_GPU;
@@ -100,7 +100,7 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
     q->owner = pthread_self();
     q->owner_name = cld_log_current_thread();
     if (!(q->tuning = calloc(1, sizeof *q->tuning))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for a queue");
+        s = cld_fail_memory(err, "a queue");
         goto done;
     }
     if (options->tuning)
@@ -119,7 +119,7 @@ enum cld_status cld_queue_open(const struct cld_device_info *device,
         (s = make_queue(q, 0, &q->to_device, err)))
         goto done;
     if (options->cache_dir && !(q->cache_dir = cld_format("%s", options->cache_dir))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for a queue");
+        s = cld_fail_memory(err, "a queue");
         goto done;
     }
     *out = q;

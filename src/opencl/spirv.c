@@ -165,7 +165,7 @@ enum cld_status cld_spirv_read(const void *bytes, size_t n_bytes, const char *wh
     context = spvContextCreate(SPV_ENV_OPENCL_1_2);
     words = malloc(n_bytes); /* aligned, whatever `bytes` is */
     if (!context || !words) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for module %s", what);
+        s = cld_fail_memory(err, "module %s", what);
         goto done;
     }
     memcpy(words, bytes, n_bytes);
@@ -177,7 +177,7 @@ enum cld_status cld_spirv_read(const void *bytes, size_t n_bytes, const char *wh
     }
     if (spvBinaryParse(context, &w, words, n_bytes / 4, on_header, on_instruction, NULL) !=
         SPV_SUCCESS) {
-        s = w.no_memory ? cld_fail(err, CLD_E_MEMORY, "", "no memory for module %s", what)
+        s = w.no_memory ? cld_fail_memory(err, "module %s", what)
                         : cld_fail(err, CLD_E_INPUT, hint, "%s: not readable", what);
         goto done;
     }

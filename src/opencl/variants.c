@@ -24,7 +24,7 @@ enum cld_status cld_variants_add(struct cld_variants *v, const char *file, const
         size_t cap = cld_max(64, cld_mul(2, v->cap));
         struct cld_variant *grown = realloc(v->at, cld_mul(cap, sizeof *grown));
         if (!grown)
-            return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu variants", cap);
+            return cld_fail_memory(err, "%zu variants", cap);
         v->at = grown;
         v->cap = cap;
     }
@@ -32,7 +32,7 @@ enum cld_status cld_variants_add(struct cld_variants *v, const char *file, const
     if (!new.file || !new.options) {
         free(new.file);
         free(new.options);
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a variant");
+        return cld_fail_memory(err, "a variant");
     }
     memmove(&v->at[at + 1], &v->at[at], (v->n - at) * sizeof *v->at);
     v->at[at] = new;

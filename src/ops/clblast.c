@@ -100,6 +100,5 @@ const struct cld_gemm_ops cld_gemm_clblast = {CLD_N_TUNED,
                                               supports,
                                               scratch_bytes,
                                               false,
-                                              false,
                                               NULL,
                                               run};

@@ -35,8 +35,7 @@ struct cld_gemm_ops {
     /* g == NULL: whether any product can run on this queue. */
     bool (*supports)(const struct cld_queue *q, const struct cld_gemm *g);
     size_t (*scratch_bytes)(const struct cld_queue *q, const struct cld_gemm *g);
-    bool swiglu;     /* see cld_gemm_makes_swiglu */
-    bool transposes; /* operands whose rows run along k, so that k is the first dimension of both */
+    bool swiglu; /* see cld_gemm_makes_swiglu */
     /* Builds what `run` launches where g's shape is of this class; NULL: that is one for all. */
     enum cld_status (*build)(struct cld_queue *q, const struct cld_gemm *g,
                              enum cld_gemm_class class, struct cld_kernel **out,

@@ -188,7 +188,6 @@ const struct cld_gemm_ops cld_gemm_cpu = {CLD_TUNED_GEMM_CPU,
                                           supports,
                                           scratch_bytes,
                                           false,
-                                          false,
                                           build,
                                           run};
 

@@ -129,7 +129,6 @@ const struct cld_gemm_ops cld_gemm_gpu = {CLD_TUNED_GEMM_GPU,
                                           supports,
                                           scratch_bytes,
                                           false,
-                                          false,
                                           build,
                                           run};
 

@@ -9,7 +9,7 @@
 enum { tile = 128, group = 256 };
 
 /* Two work-groups a multiprocessor. */
-static const struct cld_ptx_change capped = {NULL, 128};
+static const struct cld_ptx_change capped = {.max_registers = 128};
 
 static bool supports(const struct cld_queue *q, const struct cld_gemm *g)
 {
@@ -25,7 +25,7 @@ static const char *name(const struct cld_queue *q)
 static size_t scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g)
 {
     (void)q;
-    return cld_gemm_plan_operands(g, 0, false).n_scratch_bytes;
+    return cld_gemm_plan_operands(g, 0).n_scratch_bytes;
 }
 
 static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct cld_buf *scratch,
@@ -33,7 +33,7 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
 {
     enum cld_status s = CLD_OK;
     struct cld_gemm_size size = cld_gemm_size(g);
-    struct cld_gemm_operands o = cld_gemm_plan_operands(g, 0, false);
+    struct cld_gemm_operands o = cld_gemm_plan_operands(g, 0);
     struct cld_kernel *k = NULL;
     char out[96], options[160];
     if (!size.k)
@@ -58,7 +58,6 @@ const struct cld_gemm_ops cld_gemm_sm80 = {
     name,
     supports,
     scratch_bytes,
-    false,
     false,
     NULL,
     run};

@@ -4,17 +4,11 @@
 
 #include "ops/gemm_backend.h"
 
-/* An operand as tensor cores take it: bf16 in units of 16 bytes. It lies in its tensor, or as a
- * copy in the scratch where that has another form. */
-enum cld_gemm_form {
-    CLD_GEMM_IN_PLACE,
-    CLD_GEMM_ROWS,      /* a copy with the tensor's rows at multiples of 8 elements */
-    CLD_GEMM_TRANSPOSED /* the same of the transposed tensor */
-};
-
+/* An operand as tensor cores take it: bf16 with rows that begin at multiples of 16 bytes. It lies
+ * in its tensor or, if that has another form, as a copy in the scratch. */
 struct cld_gemm_operand {
     const struct cld_tensor *t;
-    enum cld_gemm_form form;
+    bool in_place;
     size_t at, ld; /* elements */
 };
 
@@ -23,11 +17,9 @@ struct cld_gemm_operands {
     size_t n_scratch_bytes;
 };
 
-/* Copies go behind the first `reserved_bytes` of the scratch, at multiples of 128 bytes, A's first:
- * its place does not depend on B. With
- * `turn`, operands whose rows run along k are turned, so that k is the first dimension of both. */
-struct cld_gemm_operands cld_gemm_plan_operands(const struct cld_gemm *g, size_t reserved_bytes,
-                                                bool transpose);
+/* Copies follow the first `reserved_bytes` of the scratch, at multiples of 128 bytes, A's first:
+ * its place does not depend on B. */
+struct cld_gemm_operands cld_gemm_plan_operands(const struct cld_gemm *g, size_t reserved_bytes);
 
 /* Whether tensor cores may do this product (g == NULL: any): storage, sizes, and leave to round. */
 bool cld_gemm_fits_tensor_cores(const struct cld_gemm *g);
@@ -37,12 +29,14 @@ enum cld_status cld_gemm_copy_operands(struct cld_queue *q, const struct cld_gem
                                        const struct cld_gemm_operands *o, struct cld_buf *scratch,
                                        struct cld_error *err);
 
+/* Whether n, and offset and ld of C, bias and R, are multiples of 4 elements. */
+bool cld_gemm_out_is_aligned(const struct cld_gemm *g);
+
 /* "-DC_ALIGNED=1 -DTC=...": what cl/gemm_tensor.clh wants to know. */
 void cld_gemm_tensor_out_options(const struct cld_gemm *g, char *to, size_t n_bytes);
 
 /* Buffer, offset and ld of a planned operand, as kernel arguments. */
 #define CLD_GEMM_OPERAND_ARGS(o)                                                                   \
-    CLD_BUF((o)->form == CLD_GEMM_IN_PLACE ? (o)->t->buf : scratch), CLD_U64((o)->at),             \
-        CLD_U64((o)->ld)
+    CLD_BUF((o)->in_place ? (o)->t->buf : scratch), CLD_U64((o)->at), CLD_U64((o)->ld)
 
 #endif

@@ -121,7 +121,7 @@ static enum cld_status list_range(struct builder *b, struct tile_range r, int32_
     if (need > b->cap_listed) {
         b->cap_listed = cld_max(need, 2 * b->cap_listed);
         if (!resize(&t->fwd, b->cap_listed))
-            return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu attention tiles", need);
+            return cld_fail_memory(err, "%zu attention tiles", need);
     }
     for (int32_t i = r.from; i < r.to; i++) {
         n_covering += b->covered[i];
@@ -205,7 +205,7 @@ enum cld_status cld_tiles_build(const struct cld_span *spans, size_t n_q, size_t
     b.covered = calloc(out->n_k_tiles + 1, sizeof *b.covered);
     if (!b.touched || !b.covered || !resize(&out->fwd_ptr, out->n_q_tiles + 1) ||
         !resize(&out->bwd_ptr, out->n_k_tiles + 1)) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for the attention tiles of %zu rows", n_q);
+        s = cld_fail_memory(err, "the attention tiles of %zu rows", n_q);
         goto done;
     }
     out->fwd_ptr[0] = 0;
@@ -213,7 +213,7 @@ enum cld_status cld_tiles_build(const struct cld_span *spans, size_t n_q, size_t
         if ((s = list_query_tile(&b, i, err)))
             goto done;
     if (!resize(&out->fwd, out->n_listed) || !resize(&out->bwd, out->n_listed)) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu attention tiles", out->n_listed);
+        s = cld_fail_memory(err, "%zu attention tiles", out->n_listed);
         goto done;
     }
     transpose(out);

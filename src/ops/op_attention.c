@@ -85,7 +85,7 @@ enum cld_status cld_attention_mask_set(struct cld_queue *q, const struct cld_att
     mask->bwd_at = mask->bwd_ptr_at + t->n_k_tiles + 1;
     size_t n = plan->q_tile ? mask->bwd_at + t->n_listed : 4 * n_q;
     if (!(image = malloc(cld_mul(n + 1, sizeof *image)))) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no memory for an attention mask of %zu rows", n_q);
+        s = cld_fail_memory(err, "an attention mask of %zu rows", n_q);
         goto done;
     }
     if (n_q)

@@ -3,7 +3,6 @@
 
 #include "base/random.h"
 #include "ops/op_rows.h"
-#include "ops/transposed.h"
 #include "ops/tuning.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -83,62 +82,6 @@ enum cld_status cld_swiglu_backward(struct cld_queue *q, const struct cld_tensor
     return CLD_RUN(q, (&(struct cld_kernel_spec){"swiglu.cl", "swiglu_backward", options, e.local}),
                    e.n_groups, err, CLD_MATRIX(gate), CLD_MATRIX(up), CLD_MATRIX(dy),
                    CLD_MATRIX(d_gate), CLD_MATRIX(d_up), CLD_U64(e.n_rows), CLD_U64(e.n_cols));
-}
-
-static bool in_units(const struct cld_operand *o, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (o[i].t->offset % 8 || o[i].t->ld % 8)
-            return false;
-    return true;
-}
-
-static size_t n_transposed_blocks(const struct cld_tensor *t)
-{
-    return cld_mul(cld_div_up(t->n_rows, cld_transposed_rows),
-                   cld_div_up(t->n_cols, cld_transposed_columns));
-}
-
-enum cld_status cld_swiglu_forward_transposed(struct cld_queue *q, const struct cld_tensor *gate,
-                                              const struct cld_tensor *up,
-                                              const struct cld_tensor *y, struct cld_error *err)
-{
-    const struct cld_operand o[] = {{gate, CLD_BY_ROWS, NULL, CLD_BF16},
-                                    {up, CLD_BY_ROWS, NULL, CLD_BF16},
-                                    {y, CLD_BY_ROWS, NULL, CLD_BF16}};
-    bool fit = cld_same_shape(gate, up) && y->n_rows == gate->n_cols && y->n_cols == gate->n_rows &&
-               gate->n_cols % 8 == 0 && in_units(o, COUNT(o));
-    enum cld_status s = cld_operands_check("swiglu, turned", o, COUNT(o), fit, err);
-    if (s)
-        return s;
-    struct cld_kernel_spec spec = {"swiglu_transposed.cl", "swiglu_transposed_forward", "",
-                                   cld_transposed_group};
-    return CLD_RUN(q, &spec, n_transposed_blocks(gate), err, CLD_MATRIX(gate), CLD_MATRIX(up),
-                   CLD_MATRIX(y), CLD_U64(gate->n_rows), CLD_U64(gate->n_cols));
-}
-
-enum cld_status
-cld_swiglu_backward_transposed(struct cld_queue *q, const struct cld_tensor *gate,
-                               const struct cld_tensor *up, const struct cld_tensor *dy,
-                               const struct cld_tensor *d_gate, const struct cld_tensor *d_up,
-                               const struct cld_tensor *transposed, struct cld_error *err)
-{
-    const struct cld_operand o[] = {
-        {gate, CLD_BY_ROWS, NULL, CLD_BF16}, {up, CLD_BY_ROWS, NULL, CLD_BF16},
-        {dy, CLD_BY_ROWS, NULL, CLD_BF16},   {d_gate, CLD_BY_ROWS, NULL, CLD_BF16},
-        {d_up, CLD_BY_ROWS, NULL, CLD_BF16}, {transposed, CLD_BY_ROWS, NULL, CLD_BF16}};
-    bool fit = cld_same_shape(gate, up) && cld_same_shape(gate, dy) &&
-               cld_same_shape(gate, d_gate) && cld_same_shape(gate, d_up) &&
-               transposed->n_rows == cld_mul(2, gate->n_cols) &&
-               transposed->n_cols == gate->n_rows && gate->n_cols % 8 == 0 && in_units(o, COUNT(o));
-    enum cld_status s = cld_operands_check("swiglu backward, turned", o, COUNT(o), fit, err);
-    if (s)
-        return s;
-    struct cld_kernel_spec spec = {"swiglu_transposed.cl", "swiglu_transposed_backward", "",
-                                   cld_transposed_group};
-    return CLD_RUN(q, &spec, n_transposed_blocks(gate), err, CLD_MATRIX(gate), CLD_MATRIX(up),
-                   CLD_MATRIX(dy), CLD_MATRIX(d_gate), CLD_MATRIX(d_up), CLD_MATRIX(transposed),
-                   CLD_U64(gate->n_rows), CLD_U64(gate->n_cols));
 }
 
 enum cld_status cld_add_tensors(struct cld_queue *q, const struct cld_tensor *a,

@@ -84,18 +84,6 @@ enum cld_tuned cld_gemm_tuned(const struct cld_queue *q, const struct cld_gemm *
     return ops ? ops->tuned : CLD_N_TUNED;
 }
 
-bool cld_gemm_transposes_b(const struct cld_queue *q, const struct cld_gemm *g)
-{
-    const struct cld_gemm_ops *ops = choose(q, g->backend, g);
-    return ops && ops->transposes && g->kind == CLD_GEMM_NT;
-}
-
-bool cld_gemm_transposes_a(const struct cld_queue *q, const struct cld_gemm *g)
-{
-    const struct cld_gemm_ops *ops = choose(q, g->backend, g);
-    return ops && ops->transposes && g->kind != CLD_GEMM_TN;
-}
-
 bool cld_gemm_makes_swiglu(const struct cld_queue *q, const struct cld_gemm *g)
 {
     const struct cld_gemm_ops *ops = choose(q, g->backend, g);
@@ -177,7 +165,7 @@ enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct c
     struct cld_gemm_size size = cld_gemm_size(g);
     size_t m = size.m, n = size.n, k = size.k;
     if (!has_shape(g->b, g->kind == CLD_GEMM_NT ? n : k, g->kind == CLD_GEMM_NT ? k : n) ||
-        !has_shape(g->c, g->swiglu ? n / 2 : m, g->swiglu ? m : n) || !has_shape(g->bias, 1, n) ||
+        !has_shape(g->c, m, g->swiglu ? n / 2 : n) || !has_shape(g->bias, 1, n) ||
         !has_shape(g->residual, m, n))
         return fail(q, g, "shapes do not fit", err);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -34,17 +34,14 @@ struct cld_gemm {
     const struct cld_tensor *a, *b, *c;
     const struct cld_tensor *bias;     /* [1, n] or NULL */
     const struct cld_tensor *residual; /* R [m, n], may be C itself (accumulate); NULL: none */
-    /* B's columns are gate's and up's in turns of 8, and C is silu(gate) * up turned, [n / 2, m]
-     * BF16, its begin and ld multiples of 8; up to round_up(m, 8) elements of a row are written.
-     * Only where cld_gemm_makes_swiglu; no bias, no R. */
+    /* Columns of the product are gate's and up's in turns of 8, and C is silu(gate) * up,
+     * [m, n / 2] BF16, its begin and ld multiples of 8. Only where cld_gemm_makes_swiglu; no bias,
+     * no R. */
     bool swiglu;
     bool round_to_bf16; /* F32 operands may be rounded to bf16 (sums stay float) */
     /* The last product with this scratch had the same A, kind (NT and NN count as one) and
      * back-end, and nothing changed either since: what was made of A there is used again. */
     bool same_a;
-    bool same_b; /* the same of B; for back-ends that take a product in parts */
-    /* What is copied of A at once; 0: 256 MiB. More go in parts, where a back-end can. */
-    size_t most_copied_bytes;
 };
 
 /* Bytes of scratch that this product needs on this queue (0 is possible). Only shapes, types,
@@ -80,27 +77,8 @@ enum cld_status cld_gemm_build(struct cld_queue *q, const struct cld_gemm *g,
 /* The family of tuned kernels that this product runs (CLD_N_TUNED: none), and its class there. */
 enum cld_tuned cld_gemm_tuned(const struct cld_queue *q, const struct cld_gemm *g, size_t *class);
 
-/* Whether this product would turn B first at each call: then whoever multiplies by the same B many
- * times keeps it turned (cld_gemm_transpose) and asks for the other kind: NN in place of NT. */
-bool cld_gemm_transposes_b(const struct cld_queue *q, const struct cld_gemm *g);
-
-/* Whether it would turn A, unless that is of TN: then whoever makes A may make it turned and ask
- * for TN in place of NN. */
-bool cld_gemm_transposes_a(const struct cld_queue *q, const struct cld_gemm *g);
-
 /* Whether this product, of plain C, could make SwiGLU of its results (see struct cld_gemm). */
 bool cld_gemm_makes_swiglu(const struct cld_queue *q, const struct cld_gemm *g);
-
-/* y = x turned. x [r, c] F32 or BF16; y [c, r] BF16 from a multiple of 8 elements on, its ld a
- * multiple of 8; up to round_up(r, 8) elements of a row are written, zeros behind r. Any device
- * with groups of 256. */
-enum cld_status cld_gemm_transpose(struct cld_queue *q, const struct cld_tensor *x,
-                                   const struct cld_tensor *y, struct cld_error *err);
-/* The same with y's rows in units of 8 elements that begin `spread` (1 or 2) units apart; with 2, r
- * is a multiple of 8. For matrices that lie in each other's gaps. */
-enum cld_status cld_gemm_transpose_apart(struct cld_queue *q, const struct cld_tensor *x,
-                                         const struct cld_tensor *y, size_t spread,
-                                         struct cld_error *err);
 
 /* "portable (cpu, 12x32 register blocks)": what AUTO means on this queue, for logs. */
 const char *cld_gemm_backend_name(const struct cld_queue *q, enum cld_gemm_backend b);

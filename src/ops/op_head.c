@@ -6,23 +6,16 @@
 static struct cld_gemm logits_gemm(const struct cld_head_loss *l, const struct cld_tensor *z,
                                    const struct cld_tensor *logits)
 {
-    bool transposed = l->head_transposed != NULL;
-    return (struct cld_gemm){.kind = transposed ? CLD_GEMM_NN : CLD_GEMM_NT,
-                             .backend = l->gemm,
-                             .a = z,
-                             .b = transposed ? l->head_transposed : l->head,
-                             .c = logits};
+    return (struct cld_gemm){
+        .kind = CLD_GEMM_NT, .backend = l->gemm, .a = z, .b = l->head, .c = logits};
 }
 
 /* dz = d_logits head, of rows that both have. */
 static struct cld_gemm dz_gemm(const struct cld_head_loss *l, const struct cld_tensor *d_logits,
                                const struct cld_tensor *dz)
 {
-    return (struct cld_gemm){.kind = l->head_transposed ? CLD_GEMM_TN : CLD_GEMM_NN,
-                             .backend = l->gemm,
-                             .a = d_logits,
-                             .b = l->head,
-                             .c = dz};
+    return (struct cld_gemm){
+        .kind = CLD_GEMM_NN, .backend = l->gemm, .a = d_logits, .b = l->head, .c = dz};
 }
 
 enum cld_status cld_head_logits(struct cld_queue *q, const struct cld_head_loss *l,
@@ -31,13 +24,6 @@ enum cld_status cld_head_logits(struct cld_queue *q, const struct cld_head_loss 
 {
     struct cld_gemm gemm = logits_gemm(l, z, logits);
     return cld_gemm(q, &gemm, scratch, err);
-}
-
-bool cld_head_loss_transposes(const struct cld_queue *q, const struct cld_head_loss *l)
-{
-    struct cld_gemm g = {
-        .kind = CLD_GEMM_NT, .backend = l->gemm, .a = l->z, .b = l->head, .c = l->logits};
-    return cld_gemm_transposes_b(q, &g);
 }
 
 size_t cld_head_loss_scratch_bytes(const struct cld_queue *q, const struct cld_head_loss *l)
@@ -63,15 +49,10 @@ static enum cld_status run_chunk(struct cld_queue *q, const struct cld_head_loss
     struct cld_tensor weights = cld_tensor_cols(l->weights, first, n);
     struct cld_tensor loss = cld_tensor_cols(l->loss, first, n);
     struct cld_tensor hit = cld_tensor_cols(l->hit, first, n);
-    bool transposed = l->dz && l->head_transposed;
-    struct cld_tensor d_logits = transposed ? cld_tensor_cols(l->d_logits, 0, n)
-                                 : l->dz    ? cld_tensor_rows(l->d_logits, 0, n)
-                                            : logits;
+    struct cld_tensor d_logits = l->dz ? cld_tensor_rows(l->d_logits, 0, n) : logits;
     if ((s = cld_head_logits(q, l, &z, &logits, scratch, err)) ||
-        (s = cld_cross_entropy(q, &logits, &labels, &weights, &loss, &hit,
-                               l->dz && !transposed ? &d_logits : NULL, err)) ||
-        (transposed && (s = cld_cross_entropy_transposed(q, &logits, &labels, &weights, &loss,
-                                                         &d_logits, err))) ||
+        (s = cld_cross_entropy(q, &logits, &labels, &weights, &loss, &hit, l->dz ? &d_logits : NULL,
+                               err)) ||
         !l->dz)
         return s;
     struct cld_tensor dz = cld_tensor_rows(l->dz, first, n);

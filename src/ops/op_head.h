@@ -8,16 +8,10 @@
 
 struct cld_head_loss {
     enum cld_gemm_backend gemm;
-    const struct cld_tensor *z;    /* [n, H] */
-    const struct cld_tensor *head; /* [V, H] */
-    /* [H, V] BF16, the head turned (cld_gemm_transpose), where cld_head_loss_transposes wants it;
-     * else NULL.
-     */
-    const struct cld_tensor *head_transposed;
-    const struct cld_tensor *logits; /* [chunk, V] F32, working memory */
-    /* [chunk, V], may be logits; with head_transposed [V, chunk] BF16, its ld a multiple of 8.
-     * NULL: no gradient. */
-    const struct cld_tensor *d_logits;
+    const struct cld_tensor *z;        /* [n, H] */
+    const struct cld_tensor *head;     /* [V, H] */
+    const struct cld_tensor *logits;   /* [chunk, V] F32, working memory */
+    const struct cld_tensor *d_logits; /* [chunk, V], may be logits; NULL: no gradient */
     const struct cld_tensor *labels, *weights, *loss, *hit; /* [1, n or more]: cld_cross_entropy */
     const struct cld_tensor *dz; /* [n, H], overwritten; may be z; NULL: no gradient */
 };
@@ -27,9 +21,6 @@ struct cld_head_loss {
 enum cld_status cld_head_logits(struct cld_queue *q, const struct cld_head_loss *l,
                                 const struct cld_tensor *z, const struct cld_tensor *logits,
                                 struct cld_buf *scratch, struct cld_error *err);
-
-/* Whether this device multiplies faster by a turned head. Only shapes and types are looked at. */
-bool cld_head_loss_transposes(const struct cld_queue *q, const struct cld_head_loss *l);
 
 /* Bytes of scratch for any number of rows; only shapes and types are looked at. */
 size_t cld_head_loss_scratch_bytes(const struct cld_queue *q, const struct cld_head_loss *l);

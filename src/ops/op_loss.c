@@ -2,7 +2,6 @@
 #include "ops/ops.h"
 
 #include "ops/op_rows.h"
-#include "ops/transposed.h"
 #include "ops/tuning.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -64,36 +63,6 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
         q, (&(struct cld_kernel_spec){"cross_entropy.cl", "cross_entropy", options, local}), n, err,
         CLD_MATRIX(logits), CLD_MATRIX(gradient), CLD_VECTOR(labels), CLD_VECTOR(weights),
         CLD_VECTOR(loss), CLD_VECTOR(hit), CLD_U64(n), CLD_U64(logits->n_cols));
-}
-
-enum cld_status cld_cross_entropy_transposed(struct cld_queue *q, const struct cld_tensor *logits,
-                                             const struct cld_tensor *labels,
-                                             const struct cld_tensor *weights,
-                                             const struct cld_tensor *loss,
-                                             const struct cld_tensor *gradient,
-                                             struct cld_error *err)
-{
-    enum { strip_columns = 8 * cld_transposed_columns }; /* as in cl/cross_entropy_transposed.cl */
-    const struct cld_operand o[] = {{logits, CLD_BY_ROWS, NULL, CLD_F32},
-                                    {gradient, CLD_BY_ELEMENT, NULL, CLD_BF16},
-                                    {labels, CLD_BY_ELEMENT, NULL, CLD_I32},
-                                    {weights, CLD_BY_ELEMENT, NULL, CLD_F32},
-                                    {loss, CLD_BY_ELEMENT, NULL, CLD_F32}};
-    size_t n = logits->n_rows, v = logits->n_cols;
-    bool fit = v > 0 && v < INT32_MAX && gradient->n_rows == v && gradient->n_cols == n &&
-               gradient->ld % 8 == 0 && gradient->offset % 8 == 0 && cld_is_vector(labels, n) &&
-               cld_is_vector(weights, n) && cld_is_vector(loss, n);
-    enum cld_status s = cld_operands_check("cross-entropy, turned", o, COUNT(o), fit, err);
-    if (s)
-        return s;
-    const char *options =
-        logits->ld % 4 == 0 && logits->offset % 4 == 0 ? "-DZ_ALIGNED=1" : "-DZ_ALIGNED=0";
-    struct cld_kernel_spec spec = {"cross_entropy_transposed.cl", "cross_entropy_transposed",
-                                   options, cld_transposed_group};
-    size_t n_pieces = cld_mul(cld_div_up(n, cld_transposed_rows), cld_div_up(v, strip_columns));
-    return CLD_RUN(q, &spec, n_pieces, err, CLD_MATRIX(logits), CLD_MATRIX(gradient),
-                   CLD_VECTOR(labels), CLD_VECTOR(weights), CLD_VECTOR(loss), CLD_U64(n),
-                   CLD_U64(v));
 }
 
 enum cld_status cld_first_max(struct cld_queue *q, const struct cld_tensor *x,

@@ -106,7 +106,7 @@ enum cld_status cld_sum_squares(struct cld_queue *q, const struct cld_tensor *x,
     if (s)
         return s;
     if (!(parts = malloc((n_parts + 1) * sizeof *parts)))
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for %zu partial sums", n_parts);
+        return cld_fail_memory(err, "%zu partial sums", n_parts);
     size_t local = cld_row_local(q, length, row->v[s_items]);
     cld_row_options(q, &o, 1, local, "", options);
     if ((s = CLD_RUN(q,

@@ -23,14 +23,6 @@ enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor
                                     const struct cld_tensor *y, const struct cld_tensor *rstd,
                                     struct cld_error *err);
 
-/* The same of BF16 tensors with begins, ld and columns in multiples of 8, y [c, n] turned as
- * cld_gemm_transpose makes it; rstd F32 [1, n] too. Any device with groups of 256. */
-enum cld_status cld_rmsnorm_forward_transposed(struct cld_queue *q, const struct cld_tensor *x,
-                                               const struct cld_tensor *w, float eps,
-                                               const struct cld_tensor *y,
-                                               const struct cld_tensor *rstd,
-                                               struct cld_error *err);
-
 /* dx = d rmsnorm (+ residual, which may be dx itself or NULL); dw F32 [1, c] += sum over rows.
  * scratch: cld_norm_scratch_bytes(q, c). n may be 0: then dw is unchanged. */
 enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tensor *x,
@@ -70,18 +62,6 @@ enum cld_status cld_swiglu_backward(struct cld_queue *q, const struct cld_tensor
                                     const struct cld_tensor *d_gate, const struct cld_tensor *d_up,
                                     struct cld_error *err);
 
-/* The same with results turned, as cld_gemm_transpose makes them, of BF16 tensors with begins, ld
- * and columns in multiples of 8: y [c, n] alone; backward [2 c, n], d_gate's columns and then
- * d_up's, beside both as they lie. Any device with groups of 256. */
-enum cld_status cld_swiglu_forward_transposed(struct cld_queue *q, const struct cld_tensor *gate,
-                                              const struct cld_tensor *up,
-                                              const struct cld_tensor *y, struct cld_error *err);
-enum cld_status
-cld_swiglu_backward_transposed(struct cld_queue *q, const struct cld_tensor *gate,
-                               const struct cld_tensor *up, const struct cld_tensor *dy,
-                               const struct cld_tensor *d_gate, const struct cld_tensor *d_up,
-                               const struct cld_tensor *transposed, struct cld_error *err);
-
 /* y = a + b (b may be NULL: a copy with conversion of storage; y may be a). [n, c], any ld. */
 enum cld_status cld_add_tensors(struct cld_queue *q, const struct cld_tensor *a,
                                 const struct cld_tensor *b, const struct cld_tensor *y,
@@ -105,16 +85,6 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
                                   const struct cld_tensor *labels, const struct cld_tensor *weights,
                                   const struct cld_tensor *loss, const struct cld_tensor *hit,
                                   const struct cld_tensor *gradient, struct cld_error *err);
-
-/* The gradient alone, turned: gradient [v, n] BF16 from a multiple of 8 elements on, its ld a
- * multiple of 8; logits F32, `loss` as cld_cross_entropy gave it for them. Up to round_up(n, 8)
- * elements of a row are written, zeros behind n. Any device with groups of 256. */
-enum cld_status cld_cross_entropy_transposed(struct cld_queue *q, const struct cld_tensor *logits,
-                                             const struct cld_tensor *labels,
-                                             const struct cld_tensor *weights,
-                                             const struct cld_tensor *loss,
-                                             const struct cld_tensor *gradient,
-                                             struct cld_error *err);
 
 /* The column of the first maximum of each row: index I32 [1, n]. -1 where the row has a NaN. */
 enum cld_status cld_first_max(struct cld_queue *q, const struct cld_tensor *x,

@@ -74,7 +74,7 @@ static enum cld_status try_gemm(struct cld_queue *q, const struct cld_gemm_ops *
     struct cld_buf *scratch = NULL;
     float *got = calloc(m * n, sizeof *got);
     if (!got)
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for a probe");
+        return cld_fail_memory(err, "a probe");
     if ((s = make_operand(q, &a, 1, err)) || (s = make_operand(q, &b, 2, err)) ||
         (s = cld_buf_create(q, "probe c", m * n * sizeof *got, &c.buf, err)) ||
         (s = cld_buf_create(q, "probe scratch", ops->scratch_bytes(q, &g), &scratch, err)) ||

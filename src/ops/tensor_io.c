@@ -33,7 +33,7 @@ enum cld_status cld_tensor_write(const struct cld_tensor *t, size_t first, size_
     size_t piece = cld_min(rows_of_piece(t), cld_max(1, n));
     uint16_t *host = malloc(cld_mul3(piece, t->n_cols, size));
     if (!host)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory to write '%s'", t->name);
+        return cld_fail_memory(err, "writing '%s'", t->name);
     for (size_t at = 0; at < n && !s; at += piece) {
         size_t elems = cld_min(piece, n - at) * t->n_cols;
         for (size_t i = 0; i < elems; i++)
@@ -54,7 +54,7 @@ enum cld_status cld_tensor_read(const struct cld_tensor *t, size_t first, size_t
     size_t piece = cld_min(rows_of_piece(t), cld_max(1, n));
     uint16_t *host = malloc(cld_mul3(piece, t->n_cols, size));
     if (!host)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory to read '%s'", t->name);
+        return cld_fail_memory(err, "reading '%s'", t->name);
     for (size_t at = 0; at < n && !s; at += piece) {
         size_t elems = cld_min(piece, n - at) * t->n_cols;
         s = cld_buf_read(t->buf, at_bytes + at * t->n_cols * size, host, elems * size, err);
@@ -97,7 +97,7 @@ enum cld_status cld_tensor_load_spread(const struct cld_safetensors *st, const c
     char *host = malloc(cld_mul(piece, from_bytes));
     char *laid_out = plain ? host : calloc(cld_max(1, piece), to_bytes);
     if (!host || !laid_out)
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory to read %s", name);
+        s = cld_fail_memory(err, "reading %s", name);
     for (size_t at = 0; at < n_runs && !s; at += piece) {
         size_t n = cld_min(piece, n_runs - at);
         if ((s = cld_safetensors_read_rows(st, file, at * rows.run, n * rows.run, t->type, host,

@@ -436,7 +436,8 @@ enum cld_status cld_tuning_writable(const char *path, bool automatic,
         goto done;
     s = cld_tuning_parse(text, n_bytes, path, d, CLD_TUNING_FILE, true, &read, &is_of_device, err);
     if (!s && !is_of_device)
-        s = cld_fail(err, CLD_E_INPUT, "", "it is for another device");
+        s = cld_fail(err, CLD_E_INPUT, "make a table for this device with 'cldraft bench --tune'",
+                     "it is for another device");
     if (s) {
         struct cld_error cause = *err;
         s = cld_fail(err, CLD_E_INPUT, "name another file by --out, or remove this one",
@@ -463,7 +464,7 @@ enum cld_status cld_tuning_save(const char *path, const struct cld_device_info *
         if ((s = cld_tuned_sources(cld_tunable_kernel(records[i].family), sources, err)))
             goto done;
         if (json_array_append_new(rows, row_of(&records[i], sources)))
-            s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a table of tuned kernels");
+            s = cld_fail_memory(err, "a table of tuned kernels");
     }
     if (s)
         goto done;

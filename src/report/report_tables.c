@@ -93,7 +93,7 @@ static void write_worker(const struct cld_report *r, const json_t *device, const
     row(r, "driver", text_of(device, "driver"));
     row(r, "storage", text_of(device, "storage"));
     row(r, "attention", text_of(device, "attention"));
-    row(r, "products", text_of(device, "gemm"));
+    row(r, "GEMM", text_of(device, "gemm"));
     row(r, "tuned parameters", text_of(device, "tuning"));
     if (isfinite(build_ms)) {
         snprintf(value, sizeof value,

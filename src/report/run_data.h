@@ -35,7 +35,7 @@ struct cld_event {
     enum cld_event_kind kind;
     double first, last; /* steps, equal but for several alike in a row; NaN: before the first */
     size_t n;           /* how many it stands for */
-    char time[24];      /* of the first, as the log has it; "" where nothing tells */
+    char time[24];      /* of the first, as the log has it; "" if it is not known */
     char *text;
 };
 

@@ -243,7 +243,7 @@ enum cld_status cld_run_reader_read(const char *dir, struct cld_run_data *r, str
     bool ok = (r->dir = strdup(dir)) && (r->name = last_component(dir));
     for (size_t i = 0; i < N_FILES; i++)
         ok = (path[i] = cld_format("%s/%s", dir, files[i])) && ok;
-    /* Asked before the files are read: a run that ends in between is told as it ended. */
+    /* Asked before the files are read: a run that ends in between is shown as it ended. */
     r->alive = cld_status_file_alive(dir);
     s = ok ? read_all(r, path, err) : cld_fail_memory(err, "a report");
     for (size_t i = 0; i < N_FILES; i++)

@@ -8,7 +8,7 @@
 
 #include "report/run_reader_parts.h"
 
-/* The number behind the last of `what` in text; NaN: there is none. */
+/* The number after the last `what` in text; NaN: there is none. */
 static double number_after(const char *text, const char *what)
 {
     double found = NAN;

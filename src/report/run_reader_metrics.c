@@ -11,7 +11,7 @@
 #include "formats/json_read.h"
 #include "report/run_reader_parts.h"
 
-/* Keys come in the same order in every line of a kind, so the one behind the last is looked at
+/* Keys come in the same order in every line of a kind, so the one after the last is looked at
  * first. */
 static enum cld_status find_series(struct cld_run_data *r, const char *key, size_t *at,
                                    struct cld_error *err)

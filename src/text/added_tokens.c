@@ -58,7 +58,7 @@ enum cld_status cld_added_set_new(const struct cld_added_token *tokens, size_t n
     return CLD_OK;
 no_memory:
     cld_added_set_free(set);
-    return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu added tokens", n);
+    return cld_fail_memory(err, "%zu added tokens", n);
 }
 
 static size_t white_space_before(const char *text, size_t end)

@@ -230,8 +230,10 @@ static enum cld_status read_options(struct cld_bpe *b, const json_t *model, stru
      * one is an error here when it is met; so they may be whatever they are, of the right type. */
     const json_t *unk = json_object_get(model, "unk_token");
     if (unk && !json_is_null(unk) && !json_is_string(unk))
-        return cld_fail(err, CLD_E_INPUT, "", "%s: \"unk_token\" is %s, it must be a string", where,
-                        cld_json_kind(unk));
+        return cld_fail(err, CLD_E_INPUT,
+                        "the tokenizer is damaged, or needs something that cldraft does not "
+                        "support; download it again or use another target",
+                        "%s: \"unk_token\" is %s, it must be a string", where, cld_json_kind(unk));
     if ((s = cld_json_bool(model, where, "fuse_unk", &flag, err)) ||
         (s = cld_json_bool(model, where, "byte_fallback", &flag, err)))
         return s;
@@ -244,7 +246,9 @@ static enum cld_status read_token(struct cld_bpe *b, const char *spelling, const
     size_t n = strlen(spelling);
     json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
     if (id < 0 || id >= MAX_ID || !n || n > 1 << 20)
-        return cld_fail(err, CLD_E_INPUT, "",
+        return cld_fail(err, CLD_E_INPUT,
+                        "the tokenizer is damaged, or needs something that cldraft does not "
+                        "support; download it again or use another target",
                         "tokenizer vocab: \"%.60s\" has no usable id, it is "
                         "%s",
                         spelling, cld_json_kind(value));
@@ -259,7 +263,9 @@ static enum cld_status read_token(struct cld_bpe *b, const char *spelling, const
     }
     struct token *t = &b->tokens[id];
     if (t->n)
-        return cld_fail(err, CLD_E_INPUT, "",
+        return cld_fail(err, CLD_E_INPUT,
+                        "the tokenizer is damaged, or needs something that cldraft does not "
+                        "support; download it again or use another target",
                         "tokenizer vocab: id %lld is both \"%.*s\" and "
                         "\"%.60s\"",
                         (long long)id, (int)cld_min(t->n, 60), b->text + t->at, spelling);
@@ -272,14 +278,20 @@ static enum cld_status read_token(struct cld_bpe *b, const char *spelling, const
         t->n_bytes += ((unsigned char)spelling[i] & 0xc0) != 0x80;
     b->n_text += n;
     b->n_tokens++;
-    return b->n_text < UINT32_MAX ? CLD_OK
-                                  : cld_fail(err, CLD_E_INPUT, "", "tokenizer vocab is too large");
+    return b->n_text < UINT32_MAX
+               ? CLD_OK
+               : cld_fail(err, CLD_E_INPUT,
+                          "the tokenizer is damaged, or needs something that cldraft does not "
+                          "support; download it again or use another target",
+                          "tokenizer vocab is too large");
 }
 
 static enum cld_status read_vocab(struct cld_bpe *b, const json_t *vocab, struct cld_error *err)
 {
     if (!json_is_object(vocab) || !json_object_size(vocab))
-        return cld_fail(err, CLD_E_INPUT, "",
+        return cld_fail(err, CLD_E_INPUT,
+                        "the tokenizer is damaged, or needs something that cldraft does not "
+                        "support; download it again or use another target",
                         "tokenizer model: \"vocab\" is %s, it must be an "
                         "object with tokens",
                         json_is_object(vocab) ? "empty" : cld_json_kind(vocab));
@@ -293,7 +305,7 @@ static enum cld_status read_vocab(struct cld_bpe *b, const json_t *vocab, struct
     b->names_mask = table_mask(b->n_tokens);
     b->names = malloc((b->names_mask + 1) * sizeof *b->names);
     if (!b->names)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu tokens", b->n_tokens);
+        return cld_fail_memory(err, "%zu tokens", b->n_tokens);
     memset(b->names, 0xff, (b->names_mask + 1) * sizeof *b->names);
     for (int32_t id = 0; id <= b->max_id; id++)
         if (b->tokens[id].n)
@@ -342,14 +354,16 @@ static enum cld_status read_merge(struct cld_bpe *b, const json_t *merge, size_t
         return s;
     both = malloc(n[0] + n[1] + 1);
     if (!both)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for merge %zu", index);
+        return cld_fail_memory(err, "merge %zu", index);
     memcpy(both, part[0], n[0]);
     memcpy(both + n[0], part[1], n[1]);
     id[0] = cld_bpe_find(b, part[0], n[0]);
     id[1] = cld_bpe_find(b, part[1], n[1]);
     id[2] = cld_bpe_find(b, both, n[0] + n[1]);
     if (id[0] < 0 || id[1] < 0 || id[2] < 0) {
-        s = cld_fail(err, CLD_E_INPUT, "",
+        s = cld_fail(err, CLD_E_INPUT,
+                     "the tokenizer is damaged, or needs something that cldraft does not support; "
+                     "download it again or use another target",
                      "tokenizer merges: entry %zu joins \"%.*s\" and "
                      "\"%.*s\", but \"%.*s\" is not in the vocabulary",
                      index, (int)cld_min(n[0], 60), part[0], (int)cld_min(n[1], 60), part[1],
@@ -381,7 +395,7 @@ static enum cld_status read_merges(struct cld_bpe *b, const json_t *model, struc
     b->merges = malloc((b->merges_mask + 1) * sizeof *b->merges);
     b->maybe = calloc(MAYBE_BITS / 64, sizeof *b->maybe);
     if (!b->merges || !b->maybe || n >= UINT32_MAX)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu merges", n);
+        return cld_fail_memory(err, "%zu merges", n);
     for (size_t i = 0; i <= b->merges_mask; i++)
         b->merges[i].pair = UINT64_MAX;
     for (size_t i = 0; i < n; i++) {
@@ -400,7 +414,7 @@ enum cld_status cld_bpe_new(const json_t *model, struct cld_bpe **out, struct cl
     *out = NULL;
     struct cld_bpe *b = calloc(1, sizeof *b);
     if (!b)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a tokenizer model");
+        return cld_fail_memory(err, "a tokenizer model");
     b->max_id = -1;
     if ((s = read_options(b, model, err)) ||
         (s = read_vocab(b, json_object_get(model, "vocab"), err)) ||
@@ -465,8 +479,8 @@ enum cld_status cld_bpe_work_new(struct cld_bpe_work **out, struct cld_error *er
     if (!*out || !(*out)->cache) {
         cld_bpe_work_free(*out);
         *out = NULL;
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a word cache of %zu bytes",
-                        CACHE_SLOTS * sizeof(struct cached));
+        return cld_fail_memory(err, "a word cache of %zu bytes",
+                               CACHE_SLOTS * sizeof(struct cached));
     }
     return CLD_OK;
 }

@@ -260,8 +260,9 @@ enum cld_status cld_chat_render(enum cld_chat_template t, const struct cld_messa
         if (!reasoning && !(messages[i].role == CLD_TOOL && t == CLD_CHAT_LLAMA3))
             continue;
         *fault = CLD_ROW_UNSUPPORTED;
-        return cld_fail(err, CLD_E_INPUT, "", "message %zu: template %s has no place for %s", i,
-                        names[t], reasoning ? "reasoning_content" : "role tool");
+        return cld_fail(err, CLD_E_INPUT, "choose another data.template, or change the row",
+                        "message %zu: template %s has no place for %s", i, names[t],
+                        reasoning ? "reasoning_content" : "role tool");
     }
     if (t == CLD_CHAT_QWEN3)
         put_qwen3(&w, messages, n);
@@ -283,7 +284,7 @@ enum cld_status cld_chat_render_prompt(enum cld_chat_template t, const struct cl
     /* An empty answer, cut off. */
     struct cld_message *all = malloc(cld_mul(n + 1, sizeof *all));
     if (!all)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a conversation");
+        return cld_fail_memory(err, "a conversation");
     memcpy(all, messages, n * sizeof *all);
     all[n] = (struct cld_message){.role = CLD_ASSISTANT, .content = {"", 0}};
     enum cld_status s = cld_chat_render(t, all, n + 1, out, fault, err);
@@ -358,7 +359,7 @@ static enum cld_status declared(const char *model_dir, char **out, struct cld_er
     size_t n;
     *out = NULL;
     if (!jinja || !config) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+        s = cld_fail_memory(err, "a path");
         goto done;
     }
     if (cld_file_exists(jinja)) { /* where both exist, the file of its own counts */
@@ -377,7 +378,7 @@ static enum cld_status declared(const char *model_dir, char **out, struct cld_er
     }
     const char *found = json_string_value(json_object_get(root, "chat_template"));
     if (found && !(*out = cld_format("%s", found)))
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a chat template");
+        s = cld_fail_memory(err, "a chat template");
 done:
     json_decref(root);
     free(text);

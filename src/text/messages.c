@@ -25,7 +25,8 @@ static enum cld_status bad(enum cld_row_fault kind, enum cld_row_fault *fault,
                            struct cld_error *err, size_t index, const char *what, const char *shown)
 {
     *fault = kind;
-    return cld_fail(err, CLD_E_INPUT, "", "message %zu: %s%.60s", index, what, shown);
+    return cld_fail(err, CLD_E_INPUT, "correct the row; docs/data.md describes the formats",
+                    "message %zu: %s%.60s", index, what, shown);
 }
 
 static enum cld_status check_row(const json_t *line, enum cld_row_fault *fault,
@@ -34,14 +35,15 @@ static enum cld_status check_row(const json_t *line, enum cld_row_fault *fault,
     static const char *const refused[] = {"tools", "functions", "chat_template_kwargs"};
     *fault = CLD_ROW_BAD_SHAPE;
     if (!json_is_object(line))
-        return cld_fail(err, CLD_E_INPUT, "", "a row must be an object, it is %s",
-                        cld_json_kind(line));
+        return cld_fail(err, CLD_E_INPUT, "correct the row; docs/data.md describes the formats",
+                        "a row must be an object, it is %s", cld_json_kind(line));
     *fault = CLD_ROW_UNSUPPORTED;
     for (size_t i = 0; i < 3; i++) {
         const json_t *v = json_object_get(line, refused[i]);
         if (v && !json_is_null(v) && !(json_is_array(v) && !json_array_size(v)) &&
             !(json_is_object(v) && !json_object_size(v)))
-            return cld_fail(err, CLD_E_INPUT, "", "\"%s\" is not supported", refused[i]);
+            return cld_fail(err, CLD_E_INPUT, "correct the row; docs/data.md describes the formats",
+                            "\"%s\" is not supported", refused[i]);
     }
     *fault = CLD_ROW_FINE;
     return CLD_OK;
@@ -55,13 +57,14 @@ enum cld_status cld_row_parse(const char *text, size_t n, json_t **out, enum cld
     *out = NULL;
     *fault = CLD_ROW_NOT_UTF8;
     if (valid < n)
-        return cld_fail(err, CLD_E_INPUT, "", "not UTF-8: byte 0x%02X at column %zu",
-                        (unsigned char)text[valid], valid + 1);
+        return cld_fail(err, CLD_E_INPUT, "save the file as UTF-8",
+                        "not UTF-8: byte 0x%02X at column %zu", (unsigned char)text[valid],
+                        valid + 1);
     *fault = CLD_ROW_BAD_JSON;
     *out = json_loadb(text, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
     if (!*out)
-        return cld_fail(err, CLD_E_INPUT, "", "broken JSON at column %d: %s", where.column,
-                        where.text);
+        return cld_fail(err, CLD_E_INPUT, "correct the row; docs/data.md describes the formats",
+                        "broken JSON at column %d: %s", where.column, where.text);
     enum cld_status s = check_row(*out, fault, err);
     if (s) {
         json_decref(*out);
@@ -139,12 +142,13 @@ enum cld_status cld_messages_read(const json_t *list, struct cld_message **out, 
     *fault = CLD_ROW_FINE;
     if (!json_is_array(list) || !json_array_size(list)) {
         *fault = CLD_ROW_BAD_SHAPE;
-        return cld_fail(err, CLD_E_INPUT, "", "the messages must be an array, they are %s",
+        return cld_fail(err, CLD_E_INPUT, "correct the row; docs/data.md describes the formats",
+                        "the messages must be an array, they are %s",
                         json_is_array(list) ? "empty" : cld_json_kind(list));
     }
     struct cld_message *messages = calloc(json_array_size(list), sizeof *messages);
     if (!messages)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a conversation");
+        return cld_fail_memory(err, "a conversation");
     for (size_t i = 0; !s && i < json_array_size(list); i++)
         s = read_message(json_array_get(list, i), i, &messages[i], fault, err);
     if (s) {

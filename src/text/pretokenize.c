@@ -42,7 +42,10 @@ static enum cld_status add_step(struct cld_pretokenizer *p, const char *pattern,
                                 struct cld_error *err)
 {
     if (p->n_steps == MAX_STEPS)
-        return cld_fail(err, CLD_E_INPUT, "", "pre_tokenizer has more than %d steps", MAX_STEPS);
+        return cld_fail(err, CLD_E_INPUT,
+                        "the tokenizer is damaged, or needs something that cldraft does not "
+                        "support; download it again or use another target",
+                        "pre_tokenizer has more than %d steps", MAX_STEPS);
     struct step *step = &p->steps[p->n_steps];
     enum cld_status s = literal ? cld_regex_new_literal(pattern, n, &step->regex, err)
                                 : cld_regex_new(pattern, n, &step->regex, err);
@@ -145,7 +148,7 @@ enum cld_status cld_pretokenizer_new(const json_t *config, struct cld_pretokeniz
     *out = NULL;
     struct cld_pretokenizer *p = calloc(1, sizeof *p);
     if (!p)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the pre_tokenizer");
+        return cld_fail_memory(err, "the pre_tokenizer");
     const char *type = json_string_value(json_object_get(config, "type"));
     if (type && !strcmp(type, "Sequence")) {
         if ((s = cld_json_known(config, "pre_tokenizer Sequence", known, err)) ||

@@ -310,7 +310,7 @@ static enum cld_status compile(const char *pattern, size_t n, uint32_t options, 
     struct cld_regex *r = calloc(1, sizeof *r);
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!r || !context) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory to compile a pattern");
+        s = cld_fail_memory(err, "compiling a pattern");
         goto done;
     }
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
@@ -318,13 +318,18 @@ static enum cld_status compile(const char *pattern, size_t n, uint32_t options, 
     if (!r->code) {
         PCRE2_UCHAR text[160];
         pcre2_get_error_message(code, text, sizeof text);
-        s = cld_fail(err, CLD_E_INPUT, "", "pattern \"%.*s\" does not compile: %s",
-                     (int)cld_min(n_shown, 300), shown, (const char *)text);
+        s = cld_fail(err, CLD_E_INPUT,
+                     "the tokenizer is damaged, or needs something that cldraft does not support; "
+                     "download it again or use another target",
+                     "pattern \"%.*s\" does not compile: %s", (int)cld_min(n_shown, 300), shown,
+                     (const char *)text);
         goto done;
     }
     pcre2_pattern_info(r->code, PCRE2_INFO_MATCHEMPTY, &may_be_empty);
     if (may_be_empty) {
-        s = cld_fail(err, CLD_E_INPUT, "",
+        s = cld_fail(err, CLD_E_INPUT,
+                     "the tokenizer is damaged, or needs something that cldraft does not support; "
+                     "download it again or use another target",
                      "pattern \"%.*s\" can match the empty string, which is "
                      "not supported",
                      (int)cld_min(n_shown, 300), shown);
@@ -380,7 +385,7 @@ enum cld_status cld_matcher_new(struct cld_matcher **out, struct cld_error *err)
     }
     if (!m || !m->data || !m->context || !m->stack) {
         cld_matcher_free(m);
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a pattern matcher");
+        return cld_fail_memory(err, "a pattern matcher");
     }
     pcre2_jit_stack_assign(m->context, NULL, m->stack);
     *out = m;

@@ -107,8 +107,10 @@ static enum cld_status check_added_id(const struct cld_tokenizer *t,
     int32_t known = cld_bpe_find(t->bpe, a->text, a->n_bytes);
     int64_t want = known >= 0 ? known : next;
     if (find_added(t, a->text, a->n_bytes))
-        return cld_fail(err, CLD_E_INPUT, "", "added token \"%.60s\" stands twice in the file",
-                        a->text);
+        return cld_fail(err, CLD_E_INPUT,
+                        "the tokenizer is damaged, or needs something that cldraft does not "
+                        "support; download it again or use another target",
+                        "added token \"%.60s\" stands twice in the file", a->text);
     if (a->id != want)
         return cld_fail(err, CLD_E_INPUT,
                         "number added tokens from the end of the vocabulary on, "
@@ -140,13 +142,18 @@ static enum cld_status read_added(struct cld_tokenizer *t, const json_t *config,
         (s = cld_json_bool(config, where, "special", &special, err)))
         return s;
     if (single_word)
-        return cld_fail(err, CLD_E_INPUT, "", "added token \"%.60s\": single_word is not supported",
-                        content);
+        return cld_fail(err, CLD_E_INPUT,
+                        "the tokenizer is damaged, or needs something that cldraft does not "
+                        "support; download it again or use another target",
+                        "added token \"%.60s\": single_word is not supported", content);
     if (!a.n_bytes)
-        return cld_fail(err, CLD_E_INPUT, "", "added token %zu is empty", index);
+        return cld_fail(err, CLD_E_INPUT,
+                        "the tokenizer is damaged, or needs something that cldraft does not "
+                        "support; download it again or use another target",
+                        "added token %zu is empty", index);
     a.text = malloc(a.n_bytes + 1);
     if (!a.text)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for added tokens");
+        return cld_fail_memory(err, "added tokens");
     memcpy(a.text, content, a.n_bytes + 1);
     if ((s = check_added_id(t, &a, err))) {
         free(a.text);
@@ -173,7 +180,7 @@ static enum cld_status normalised_copy(const struct cld_added_token *a, bool nfc
         if (out->text)
             memcpy(out->text, text, out->n_bytes);
         else
-            s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for added tokens");
+            s = cld_fail_memory(err, "added tokens");
     }
     cld_nfc_release(&buffer);
     return s;
@@ -188,12 +195,14 @@ static enum cld_status read_added_tokens(struct cld_tokenizer *t, const json_t *
     struct cld_added_token *normalised = calloc(n + 1, sizeof *normalised);
     t->added = calloc(n + 1, sizeof *t->added);
     if (!plain || !normalised || !t->added) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu added tokens", n);
+        s = cld_fail_memory(err, "%zu added tokens", n);
         goto done;
     }
     if (list && !json_is_null(list) && !json_is_array(list)) {
-        s = cld_fail(err, CLD_E_INPUT, "", "added_tokens is %s, it must be an array",
-                     cld_json_kind(list));
+        s = cld_fail(err, CLD_E_INPUT,
+                     "the tokenizer is damaged, or needs something that cldraft does not support; "
+                     "download it again or use another target",
+                     "added_tokens is %s, it must be an array", cld_json_kind(list));
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
@@ -235,10 +244,15 @@ static enum cld_status read_special(struct cld_tokenizer *t, const json_t *piece
     for (size_t i = 0; i < json_array_size(ids); i++) {
         json_int_t id = json_integer_value(json_array_get(ids, i));
         if (!json_is_integer(json_array_get(ids, i)) || id < 0 || id > t->max_id)
-            return cld_fail(err, CLD_E_INPUT, "", "%s: token \"%s\" has no usable id", where, name);
+            return cld_fail(err, CLD_E_INPUT,
+                            "the tokenizer is damaged, or needs something that cldraft does not "
+                            "support; download it again or use another target",
+                            "%s: token \"%s\" has no usable id", where, name);
         if (*n == MAX_SPECIAL)
-            return cld_fail(err, CLD_E_INPUT, "", "%s: more than %d tokens on one side", where,
-                            MAX_SPECIAL);
+            return cld_fail(err, CLD_E_INPUT,
+                            "the tokenizer is damaged, or needs something that cldraft does not "
+                            "support; download it again or use another target",
+                            "%s: more than %d tokens on one side", where, MAX_SPECIAL);
         to[(*n)++] = (int32_t)id;
     }
     return CLD_OK;
@@ -267,15 +281,20 @@ static enum cld_status read_template(struct cld_tokenizer *t, const json_t *conf
             const char *name =
                 json_string_value(json_object_get(json_object_get(piece, "Sequence"), "id"));
             if (seen || !name || strcmp(name, "A"))
-                s = cld_fail(err, CLD_E_INPUT, "", "%s: \"single\" must hold sequence A once",
-                             where);
+                s = cld_fail(err, CLD_E_INPUT,
+                             "the tokenizer is damaged, or needs something that cldraft does not "
+                             "support; download it again or use another target",
+                             "%s: \"single\" must hold sequence A once", where);
             seen = true;
         }
         if (s)
             return s;
     }
     return seen ? CLD_OK
-                : cld_fail(err, CLD_E_INPUT, "", "%s: \"single\" must hold sequence A once", where);
+                : cld_fail(err, CLD_E_INPUT,
+                           "the tokenizer is damaged, or needs something that cldraft does not "
+                           "support; download it again or use another target",
+                           "%s: \"single\" must hold sequence A once", where);
 }
 
 static enum cld_status read_post_processor(struct cld_tokenizer *t, const json_t *config,
@@ -290,7 +309,10 @@ static enum cld_status read_post_processor(struct cld_tokenizer *t, const json_t
         return cld_json_known(config, "post_processor ByteLevel", byte_level_known, err);
     if (is_type(config, "TemplateProcessing"))
         return t->n_before + t->n_after
-                   ? cld_fail(err, CLD_E_INPUT, "", "post_processor has two templates")
+                   ? cld_fail(err, CLD_E_INPUT,
+                              "the tokenizer is damaged, or needs something that cldraft does not "
+                              "support; download it again or use another target",
+                              "post_processor has two templates")
                    : read_template(t, config, err);
     if (!is_type(config, "Sequence"))
         return refuse("post_processor", config, err);
@@ -319,8 +341,10 @@ static enum cld_status check_rest(const json_t *root, struct cld_error *err)
         return s;
     const char *version = json_string_value(json_object_get(root, "version"));
     if (version && strcmp(version, "1.0"))
-        return cld_fail(err, CLD_E_INPUT, "", "tokenizer file: version \"%s\" is not supported",
-                        version);
+        return cld_fail(err, CLD_E_INPUT,
+                        "the tokenizer is damaged, or needs something that cldraft does not "
+                        "support; download it again or use another target",
+                        "tokenizer file: version \"%s\" is not supported", version);
     for (size_t i = 0; i < 2; i++) {
         const json_t *v = json_object_get(root, off[i]);
         if (v && !json_is_null(v))
@@ -370,7 +394,7 @@ enum cld_status cld_tokenizer_load(const char *path, struct cld_tokenizer **out,
     }
     t = calloc(1, sizeof *t);
     if (!t) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a tokenizer");
+        s = cld_fail_memory(err, "a tokenizer");
         goto done;
     }
     if ((s = read_root(t, root, err))) {
@@ -430,7 +454,7 @@ enum cld_status cld_encoder_new(const struct cld_tokenizer *t, struct cld_encode
     *out = NULL;
     struct cld_encoder *e = calloc(1, sizeof *e);
     if (!e)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for an encoder");
+        return cld_fail_memory(err, "an encoder");
     e->t = t;
     enum cld_status s = cld_bpe_work_new(&e->work, err);
     if (!s)
@@ -577,8 +601,8 @@ enum cld_status cld_decode(const struct cld_tokenizer *t, const int32_t *ids, si
         size_t len = a ? a->n_bytes : 0;
         const char *spelling = a ? a->text : cld_bpe_spelling(t->bpe, ids[i], &len);
         if (!spelling) {
-            s = cld_fail(err, CLD_E_INPUT, "", "token id %d is not in the vocabulary (0 to %d)",
-                         ids[i], t->max_id);
+            s = cld_fail(err, CLD_E_INPUT, "check that the rows were tokenized for this target",
+                         "token id %d is not in the vocabulary (0 to %d)", ids[i], t->max_id);
             break;
         }
         if ((s = cld_grow(&text, &capacity, n_text + len + 1, 1, err)))

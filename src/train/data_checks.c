@@ -236,7 +236,7 @@ static enum cld_status tell_row(const struct cld_tokenizer *t, const struct cld_
             continue;
         char *line = cld_data_checks_span(t, row, begin, at);
         if (!line)
-            return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a line");
+            return cld_fail_memory(err, "a line");
         cld_info("row %llu, supervised tokens %zu to %zu of %zu: %s", (unsigned long long)row->id,
                  begin, at - 1, row->n, line);
         free(line);

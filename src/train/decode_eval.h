@@ -9,7 +9,7 @@
 #include "workers/worker.h"
 
 /* Another way to the texts that the drafter gave, and where it led elsewhere. A token differs where
- * the other text has another one at its place, or none: behind a first difference all may. */
+ * the other text has another one at its place, or none: after a first difference all may. */
 struct cld_decode_other {
     struct cld_decode_stats stats;
     size_t n_texts_differ, n_tokens_differ;

@@ -70,7 +70,10 @@ static enum cld_status check_tokens(const struct cld_safetensors *st, const char
     int64_t *wide = NULL;
     int32_t *narrow = NULL;
     if (!t || t->n_dims != 1 || !t->readable || (t->dtype != CLD_I64 && t->dtype != CLD_I32))
-        return cld_fail(err, CLD_E_INPUT, "", "%s: no tensor token_ids I64 [tokens]", path);
+        return cld_fail(
+            err, CLD_E_INPUT,
+            "name files that speculators or vLLM wrote; docs/features.md describes them",
+            "%s: no tensor token_ids I64 [tokens]", path);
     /* A row that was cut here has the first tokens of the file. */
     if (t->shape[0] < row->n)
         return cld_fail(err, CLD_E_INPUT, "the files are of other rows, or of another max_length",
@@ -79,7 +82,7 @@ static enum cld_status check_tokens(const struct cld_safetensors *st, const char
     wide = malloc(cld_mul(row->n, sizeof *wide));
     narrow = malloc(cld_mul(row->n, sizeof *narrow));
     if (!wide || !narrow) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for %zu tokens", row->n);
+        s = cld_fail_memory(err, "%zu tokens", row->n);
         goto done;
     }
     if ((s = cld_safetensors_read_rows(st, t, 0, row->n, t->dtype,
@@ -114,8 +117,10 @@ static enum cld_status read_states(struct import *m, const struct cld_safetensor
     size_t n_states = m->x->n_layers + 1, hidden = m->setup.target.hidden;
     enum cld_dtype want = m->cfg.runtime.precision;
     if (!t || !t->readable || t->n_dims != 3)
-        return cld_fail(err, CLD_E_INPUT, "", "%s: no tensor hidden_states [tokens, states, width]",
-                        path);
+        return cld_fail(
+            err, CLD_E_INPUT,
+            "name files that speculators or vLLM wrote; docs/features.md describes them",
+            "%s: no tensor hidden_states [tokens, states, width]", path);
     if (t->dtype != want)
         return cld_fail(err, CLD_E_INPUT, "set runtime.precision to what the files have",
                         "%s: hidden_states is %s, runtime.precision is %s", path, t->dtype_name,
@@ -133,8 +138,7 @@ static enum cld_status read_states(struct import *m, const struct cld_safetensor
         m->features = calloc(row->n, cld_mul(m->setup.n_features, token_bytes));
         m->cap_tokens = m->states && m->features ? row->n : 0;
         if (!m->cap_tokens)
-            return cld_fail(err, CLD_E_MEMORY, "", "no host memory for the states of %zu tokens",
-                            row->n);
+            return cld_fail_memory(err, "the states of %zu tokens", row->n);
     }
     enum cld_status s = cld_safetensors_read_rows(st, t, 0, row->n, want, m->states, err);
     size_t n_token = cld_mul(n_states, hidden), n = cld_mul(row->n, n_token);
@@ -165,7 +169,7 @@ static enum cld_status run_target(const struct import *m, const struct cld_row *
     int *taps = calloc(n_layers, sizeof *taps);
     int32_t *positions = calloc(2 * n, sizeof *positions);
     if (!taps || !positions || !(r->plan = cld_plan_new())) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for a plan");
+        s = cld_fail_memory(err, "a plan");
         goto done;
     }
     for (size_t i = 0; i < n_layers; i++)
@@ -188,7 +192,7 @@ static enum cld_status run_target(const struct import *m, const struct cld_row *
         (s = cld_target_forward(&r->target, row->ids, positions, positions + n, n, err)))
         goto done;
     if (!(*out = malloc(cld_mul3(n, r->target.taps.n_cols, sizeof **out))))
-        s = cld_fail(err, CLD_E_MEMORY, "", "no host memory for the states of %zu tokens", n);
+        s = cld_fail_memory(err, "the states of %zu tokens", n);
     else
         s = cld_tensor_read(&r->target.taps, 0, n, *out, err);
 done:
@@ -283,7 +287,7 @@ static enum cld_status import_row(struct import *m, size_t i, bool first,
     struct cld_safetensors *st = NULL;
     char *path = cld_format("%s/hs_%llu.safetensors", m->x->dir, (unsigned long long)row.id);
     if (!path)
-        return cld_fail(err, CLD_E_MEMORY, "", "no host memory for a path");
+        return cld_fail_memory(err, "a path");
     if (!cld_file_exists(path)) {
         out->n_missing++;
         goto done;

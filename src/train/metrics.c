@@ -197,8 +197,8 @@ enum cld_status cld_metrics_end(struct cld_metrics *m, struct cld_error *err)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return cld_fail(err, CLD_E_IO, errno == ENOSPC ? "free some space" : "",
-                            "%s: write failed: %s", m->path, strerror(errno));
+            return cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: write failed: %s", m->path,
+                            strerror(errno));
         at += (size_t)n;
     }
     cld_tensorboard_end(m->mirror);
@@ -209,7 +209,8 @@ enum cld_status cld_metrics_sync(struct cld_metrics *m, struct cld_error *err)
 {
     if (!fsync(m->fd) || errno == EINVAL || errno == EROFS) /* a pipe, a device: nothing to keep */
         return CLD_OK;
-    return cld_fail(err, CLD_E_IO, "", "%s: fsync failed: %s", m->path, strerror(errno));
+    return cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: fsync failed: %s", m->path,
+                    strerror(errno));
 }
 
 enum cld_status cld_metrics_close(struct cld_metrics *m, struct cld_error *err)
@@ -218,7 +219,8 @@ enum cld_status cld_metrics_close(struct cld_metrics *m, struct cld_error *err)
         return CLD_OK;
     enum cld_status s = cld_metrics_sync(m, err);
     if (close(m->fd) && !s)
-        s = cld_fail(err, CLD_E_IO, "", "%s: close failed: %s", m->path, strerror(errno));
+        s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: close failed: %s", m->path,
+                     strerror(errno));
     free(m->path);
     free(m->line);
     free(m);

@@ -102,7 +102,7 @@ static enum cld_status note_worker(struct trainer *t, const struct cld_worker_fa
     return s;
 }
 
-/* What the target's chats look like, so that whoever serves the drafter can compare. */
+/* What the target's chats look like, so that a program that serves the drafter can compare. */
 static enum cld_status note_template(struct trainer *t, struct cld_error *err)
 {
     char hash[65];
@@ -280,7 +280,7 @@ static enum cld_status refuse_moving(const struct trainer *t, struct cld_error *
     return CLD_OK;
 }
 
-/* Stored features, if the run has them; those that an offline run will miss are told before it
+/* Stored features, if the run has them; rows that an offline run will miss are listed before it
  * begins. */
 static enum cld_status open_store(struct trainer *t, struct cld_error *err)
 {
@@ -347,11 +347,10 @@ static enum cld_status start_workers(struct trainer *t, struct cld_error *err)
                           (size_t)t->state.step, &t->pipeline, err);
     for (size_t i = 0; i < n_workers(t) && !s; i++) {
         const struct cld_worker_facts *f = cld_pipeline_facts(t->pipeline, i);
-        cld_info(
-            "%s: %.3f GiB held of a budget of %.3f GiB; attention: %s; products: %s; programs: "
-            "%s",
-            f->name, (double)f->held_bytes / 0x1p30, (double)f->budget_bytes / 0x1p30, f->attention,
-            f->gemm, f->program);
+        cld_info("%s: %.3f GiB held of a budget of %.3f GiB; attention: %s; gemm: %s; programs: "
+                 "%s",
+                 f->name, (double)f->held_bytes / 0x1p30, (double)f->budget_bytes / 0x1p30,
+                 f->attention, f->gemm, f->program);
     }
     return s;
 }

@@ -85,7 +85,7 @@ static enum cld_status write_ema(const char *dir, const struct cld_drafter *d,
         return CLD_OK;
     char *path = cld_format("%s/" CLD_EMA_FILE, dir);
     enum cld_status s = path ? cld_drafter_write_parts(d, path, &part, 1, err)
-                             : cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", dir);
+                             : cld_fail_memory(err, "a path of %s", dir);
     free(path);
     return s;
 }
@@ -102,7 +102,7 @@ static enum cld_status write_files(const char *dir, const struct cld_drafter *d,
     char *state = cld_format("%s/state.json", dir), *text = NULL;
     optimizer_parts(d, image, parts);
     if (!weights || !optimizer || !state) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", dir);
+        s = cld_fail_memory(err, "a path of %s", dir);
         goto done;
     }
     if ((s = cld_drafter_write(d, image, weights, err)) || (s = write_ema(dir, d, image, err)) ||
@@ -164,12 +164,12 @@ enum cld_status cld_checkpoint_find(const char *path, bool set_bad_aside, char *
         if ((s = cld_manifest_verify(path, err)))
             goto done;
         if (!(*resolved = cld_format("%s", path)))
-            s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", path);
+            s = cld_fail_memory(err, "a path of %s", path);
         goto done;
     }
     parent = cld_format("%s/checkpoints", path);
     if (!parent) {
-        s = cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", path);
+        s = cld_fail_memory(err, "a path of %s", path);
         goto done;
     }
     s = cld_ckptdir_latest(cld_dir_exists(parent) ? parent : path, set_bad_aside, resolved, &step,
@@ -188,7 +188,7 @@ enum cld_status cld_drafter_find(const char *path, char **out, struct cld_error 
     if (!has_file(path, "config.json"))
         return cld_checkpoint_find(path, false, out, err);
     *out = cld_format("%s", path);
-    return *out ? CLD_OK : cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", path);
+    return *out ? CLD_OK : cld_fail_memory(err, "a path of %s", path);
 }
 
 enum cld_status cld_checkpoint_state(const char *resolved, struct cld_train_state *st,
@@ -197,7 +197,7 @@ enum cld_status cld_checkpoint_state(const char *resolved, struct cld_train_stat
     char *path = cld_format("%s/state.json", resolved);
     if (!path) {
         memset(st, 0, sizeof *st);
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", resolved);
+        return cld_fail_memory(err, "a path of %s", resolved);
     }
     enum cld_status s = cld_train_state_read(path, st, err);
     free(path);
@@ -212,7 +212,7 @@ enum cld_status cld_checkpoint_load(const char *resolved, struct cld_drafter *d,
     char *path = cld_format("%s/optimizer.safetensors", resolved);
     enum cld_status s = CLD_OK;
     if (!path)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", resolved);
+        return cld_fail_memory(err, "a path of %s", resolved);
     if ((s = check_trains(d, err)) || (s = cld_drafter_config_read(resolved, &f, err)) ||
         (s = cld_drafter_config_same(&d->config, &f.config, resolved, err)))
         goto done;
@@ -234,7 +234,7 @@ enum cld_status cld_checkpoint_ema(const char *dir, char **out, struct cld_error
 {
     *out = cld_format("%s/" CLD_EMA_FILE, dir);
     if (!*out)
-        return cld_fail(err, CLD_E_MEMORY, "", "%s: no memory for a path", dir);
+        return cld_fail_memory(err, "a path of %s", dir);
     return has_file(dir, CLD_EMA_FILE)
                ? CLD_OK
                : cld_fail(err, CLD_E_INPUT,

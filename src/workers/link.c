@@ -100,7 +100,8 @@ static void take_farewell(struct cld_link *l, size_t peer)
     struct cld_error why = CLD_ERROR_INIT;
     if (!f->status)
         return;
-    cld_fail(&why, (enum cld_status)f->status, "", "machine %zu: %.500s", peer, f->what);
+    cld_fail(&why, (enum cld_status)f->status, "look at the log of that machine",
+             "machine %zu: %.500s", peer, f->what);
     stop_with(l, &why);
 }
 

@@ -73,7 +73,7 @@ enum cld_status cld_train_state_fact(struct cld_train_state *st, const char *key
     if (!grown || !f.key || !f.value) {
         free(f.key);
         free(f.value);
-        return cld_fail(err, CLD_E_MEMORY, "", "no memory for the fact '%s'", key);
+        return cld_fail_memory(err, "the fact '%s'", key);
     }
     st->facts[st->n_facts++] = f;
     return CLD_OK;
@@ -95,7 +95,8 @@ enum cld_status cld_train_state_text(const struct cld_train_state *st, char **ou
     bool bad = !root || !facts || json_object_set_new(root, "format", json_string(FORMAT));
     *out = NULL;
     if (!isfinite(st->best_accepted)) {
-        s = cld_fail(err, CLD_E_NUMERIC, "", "the best accepted length is not finite");
+        s = cld_fail(err, CLD_E_NUMERIC, "the checkpoint is damaged; resume from an earlier one",
+                     "the best accepted length is not finite");
         goto done;
     }
     for (size_t i = 0; i < N_WHOLES; i++) {
@@ -175,7 +176,7 @@ enum cld_status cld_train_state_read(const char *path, struct cld_train_state *s
     st->best_accepted = cld_fields_real(&r, "best_accepted");
     for (size_t i = 0; i < N_TEXTS && !err->status; i++)
         if (!(*text_at(st, i) = strdup(cld_fields_string(&r, texts[i].key))))
-            cld_fail(err, CLD_E_MEMORY, "", "%s: no memory", path);
+            cld_fail_memory(err, "the data of %s", path);
     if (!err->status && st->best_step > st->step)
         cld_fields_complain(&r, "", "a step that is still to come in key", "best_step");
     s = err->status ? err->status : read_facts(&r, st);
