@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What does not fit is refused before anything is allocated, with the numbers and what would fit.
+# A run that does not fit is refused before anything is allocated, with the numbers and suggestions.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -32,7 +32,7 @@ two=(configs/tiny.ini --set "devices.drafters=0,0" --set train.micro_rows=4)
 expect 'two drafters are two plans' 0 "^worker 'drafter 1'" plan "${two[@]}"
 expect 'and one sum' 0 '^device 0: .*: 2 workers, [0-9]+ bytes' plan "${two[@]}"
 sum=$(sed -nE 's/^device 0: .*: 2 workers, ([0-9]+) bytes.*/\1/p' "$scratch/stdout")
-gib_of() { # BYTES: all digits, so that it means that byte
+gib_of() { # BYTES: all digits, so that it is exact
     awk -v n="$1" 'BEGIN { printf "%.30f", n / 1073741824 }'
 }
 expect 'the sum fits exactly' 0 '^fits$' plan "${two[@]}" --set "memory.limit_gib=$(gib_of "$sum")"
@@ -53,7 +53,7 @@ stored=(configs/tiny.ini --set runtime.precision=bf16)
 expect 'one drafter is one plan' 0 '^fits$' plan "${stored[@]}"
 all=$(sed -nE 's/^  all +([0-9]+)  bytes.*/\1/p' "$scratch/stdout")
 over=$(gib_of $((all - 1)))
-expect 'more of them are a way out' 5 '^  fits with [0-9]+ drafters in all' \
+expect 'more of them are suggested' 5 '^  fits with [0-9]+ drafters in all' \
     plan "${stored[@]}" --set "memory.limit_gib=$over"
 n=$(sed -nE 's/^  fits with ([0-9]+) drafters in all.*/\1/p' "$scratch/stdout")
 check 'which is a number' test "${n:-0}" -gt 1
