@@ -126,6 +126,7 @@ void cld_worker_set_assign_shards(struct cld_worker_set *set, size_t first, size
         o->shard = first + d;
         o->n_shards = n_drafters;
         o->n_remote = n_remote;
+        o->snapshot = !o->shard; /* the first drafter of all machines writes checkpoints */
     }
 }
 
