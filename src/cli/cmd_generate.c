@@ -49,7 +49,7 @@ enum cld_status cld_cmd_generate(const struct cld_args *a, struct cld_error *err
     if (!s || s == CLD_E_INTERRUPTED)
         print_counts(&counts);
     if (!s && counts.n_errors)
-        s = cld_fail(err, CLD_E_NUMERIC, "call it again to try them again",
+        s = cld_fail(err, CLD_E_NUMERIC, "run the same command again to retry them",
                      "%zu of %zu rows ended with an error", counts.n_errors, counts.n_rows);
     if (!s && !counts.n_answered && !counts.n_errors)
         s = cld_fail(err, CLD_E_INPUT, "a prompt is a row with messages or conversations",

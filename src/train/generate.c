@@ -313,7 +313,7 @@ static enum cld_status run(struct generator *g, struct cld_error *err)
         if ((s = pass(g, n_runs, err)))
             return s;
         if (cld_signals_stop_asked())
-            return cld_fail(err, CLD_E_INTERRUPTED, "call it again to go on",
+            return cld_fail(err, CLD_E_INTERRUPTED, "run the same command again to continue",
                             "stopped by a signal: %zu rows are answered", g->counts->n_answered);
         if (cld_clock_ms() - said > 10e3) {
             said = cld_clock_ms();
