@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The portable matrix products beside OpenBLAS: both by turns, pinned to the same cores.
+# Compares portable GEMM with OpenBLAS: the two alternate, pinned to the same cores.
 #
 #   benchmarks/compare_gemm.sh [BUILD_DIR [ROUNDS]]     BUILD_DIR: build, configured with
 #                                                       -DCLD_BENCHMARKS=ON; ROUNDS: 5
 #
-# CORES="0,1" names the cores, DEVICE the CPU device (part of its or its platform's name; PoCL's: a GPU
-# that is there would be taken otherwise), SECONDS_MOST=20 what OpenBLAS may take for a repeat. A line a product:
+# CORES="0,1" names the cores, DEVICE the CPU device (part of its or its platform's name; default PoCL's, not a
+# GPU), SECONDS_MOST=20 the longest repeat of OpenBLAS. It prints a line for each GEMM:
 # kind m n k, then medians over the rounds: GFLOP/s of cldraft, of OpenBLAS, and of the rounds' ratios
-# (above 1: cldraft is faster), their least and most. Standard error says which round it is and what
-# each round measured, so that a run which is ended from outside leaves something; a round that fails
-# is the last.
+# (above 1: cldraft is faster), their minimum and maximum. Standard error shows each round
+# with its results, so a killed run leaves results too. A failed round ends the
+# comparison.
 set -euo pipefail
 build=${1:-build}
 rounds=${2:-5}

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The tiny training step from precomputed features beside another program's.
+# Compares the tiny training step from precomputed features with another program.
 #
 #   benchmarks/compare_step.sh REFERENCE.json [CLDRAFT]     CLDRAFT: build/cldraft
 #
 # REFERENCE.json has one or more "median_step_ms" of the same recipe (examples/tiny/README.md), made on
-# the same cores; their least counts. CORES="0,1" names the cores, DEVICE the device (as in
+# the same cores; the smallest counts. CORES="0,1" names the cores, DEVICE the device (as in
 # compare_gemm.sh), REPEATS=21 the measured steps.
 set -euo pipefail
 reference=${1:?usage: compare_step.sh REFERENCE.json [CLDRAFT]}

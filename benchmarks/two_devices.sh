@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What a second device is worth: a target on one and a drafter on the other, and two drafters with
-# made-up features, each beside one worker that does the same work alone; the memory that the plan
-# says beside what the driver reports.
+# Measures the gain from a second device: a target on one and a drafter on the other, and two drafters with
+# generated features, each compared with one worker that does the same work alone; and compares the planned
+# memory with what the driver reports.
 #
 #   benchmarks/two_devices.sh CLDRAFT CONFIG DEVICE DEVICE [ROWS [REPEATS]]
 #
 # CLDRAFT is the program, CONFIG one as for `cldraft bench` (configs/bench-h200.ini: nothing is
-# downloaded), DEVICE as in --device, ROWS the rows of a micro-batch (4). Tables go to stdout, what
-# is said of waits to stderr. On a CPU, for a try: the tiny drafter on cpu:0/2 and cpu:1/2.
+# downloaded), DEVICE as in --device, ROWS the rows of a micro-batch (4). Tables go to stdout,
+# waits to stderr. To try it on a CPU: the tiny drafter on cpu:0/2 and cpu:1/2.
 set -euo pipefail
 
 if (($# < 4)); then

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What a second drafter is worth in a real run: stored features are read from disk, once by one drafter
-# and once by two, each step with the same rows.
+# Measures the gain from a second drafter in a real run: one drafter, then two, read stored features from
+# disk, each step with the same rows.
 #
 #   benchmarks/two_drafters_offline.sh CLDRAFT CONFIG DIR DEVICE DEVICE [ROWS [STEPS [LENGTH]]]
 #
 # CLDRAFT is the program, CONFIG one as for `cldraft train` or `cldraft bench` (configs/bench-h200.ini: nothing
-# is downloaded), DIR a place for features and checkpoints (Qwen3-8B: 60 GiB; what is of this script there is
-# deleted), DEVICE as in --device, ROWS the rows of a micro-batch (4), STEPS the steps of a run (14), of
-# which the first four do not count, LENGTH the tokens of a row (3072); rows are synthetic. A first run of one
+# is downloaded), DIR a place for features and checkpoints (Qwen3-8B: 60 GiB; earlier files of this script are
+# deleted), DEVICE as in --device, ROWS the rows of a micro-batch (4), STEPS the steps of a run (14; the
+# first four do not count), LENGTH the tokens of a row (3072); rows are synthetic. A first run of one
 # step fills the store: its target is on the first device, its drafter on the second. For a try on a CPU:
 # configs/tiny.ini, cpu:0/2, cpu:1/2, 2 rows, 8 steps of 128 tokens.
 set -euo pipefail

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# vendor_matrix.sh - every kernel on every OpenCL device of this machine, by every way that it takes
-# programs, and a short training run from SPIR-V modules beside one from source.
+# vendor_matrix.sh - checks every kernel on every OpenCL device of this machine, for every kind of program
+# that it accepts, and compares short training runs from SPIR-V modules and from source.
 #
 #   benchmarks/vendor_matrix.sh CLDRAFT OUT [DEVICE] [OPTION]...
 #
 # CLDRAFT is the command, OUT a directory: it gets golden.json (verdicts; a file of tests/data/golden,
-# of which docs/vendors.md is made), and by device the table, the log and the losses of both runs.
+# the source of docs/vendors.md), and by device the table, the log and the losses of both runs.
 # DEVICE is one that `cldraft devices` prints, "all" or nothing for all; OPTIONs go to check-kernels:
-# --limit 5000 leaves large cases out where a device is slow.
+# --limit 5000 skips large cases on a slow device.
 #
-# Modules are made in $OUT/modules where there are clang-15 and llvm-spirv-15. CLD_MODULES names a
+# Modules are compiled in $OUT/modules if clang-15 and llvm-spirv-15 are installed. CLD_MODULES names a
 # directory that was made elsewhere, by
 #   cldraft spirv configs/tiny.ini --checks --kernels gpu --ptx --out DIR
 # and CLD_STEPS the steps of training (20; 0: none). To be run from the source tree.
@@ -73,7 +73,7 @@ compare_runs() {
 }
 
 "$cldraft" devices >"$out/devices.txt" 2>&1
-# A process a device: a driver that dies takes no other's results along.
+# One process for each device, so that a crashing driver loses no other results.
 for device in $(sed -nE 's/^  device ([0-9]+):.*/\1/p' "$out/devices.txt"); do
     if [[ $wanted != all && $wanted != "$device" ]]; then
         continue

@@ -49,7 +49,7 @@
 #define ALIGNED4_f32(p)  (*(__global const float4 *)(p))
 #define ALIGNED4_bf16(p) as_float4(convert_uint4(*(__global const ushort4 *)(p)) << 16)
 
-/* Elements [i, i + 4) at p of which the first n exist; zeros after them. */
+/* Elements [i, i + 4) at p; the first n exist, the others are zeros. */
 #define FETCH4(T, aligned, p, i, n)                                                               \
     ((aligned) && (n) >= 4 ? CLD_CAT(ALIGNED4_, T)((p) + (i))                                     \
                          : (float4)((n) > 0 ? CLD_LOAD(T, p, i) : 0.0f,                           \

@@ -4,7 +4,7 @@
  * it. Slices of 32 steps of both operands come by asynchronous copies of 16 bytes into a ring of
  * three in local memory, in the layout in which they lie in memory; matrices of 8 x 8 are
  * transposed on their way to registers where that is needed. Chunks of 16 bytes are swizzled so
- * that the rows of such a matrix lie in different banks. Offsets and ld of A and B are multiples of
+ * that the rows of a matrix lie in different banks. Offsets and ld of A and B are multiples of
  * 8 elements. */
 #ifndef A_ROWS
 #define A_ROWS 1 /* 1: A is [m, k]; 0: [k, m] */
@@ -34,7 +34,7 @@ static inline uint chunk_at(int rows, uint slice, uint line, uint step)
                 : slice + step * 256 + ((line / 8 ^ step % 8) * 16);
 }
 
-/* Asks for the slice that begins at (line0, step0) of x, of which n_lines x k exist. */
+/* Asks for the slice that begins at (line0, step0) of x; n_lines x k exist. */
 static inline void fetch(int rows, uint slice, __global const ushort *x, ulong ld, ulong line0,
                          ulong n_lines, ulong step0, ulong k)
 {

@@ -8,13 +8,13 @@ scratch=$(mktemp -d)
 n_passed=0
 n_failed=0
 
-# A test that has more to tidy up replaces this.
+# A test with more to remove replaces this.
 tidy_up() {
     rm -rf "$scratch"
 }
 trap 'tidy_up' EXIT
 
-# passed NAME, failed NAME: counts one check and says so.
+# passed NAME, failed NAME: counts one check and prints it.
 passed() {
     n_passed=$((n_passed + 1))
     printf 'ok    %s\n' "$1"
@@ -24,8 +24,8 @@ failed() {
     printf 'FAIL  %s\n' "$1"
 }
 
-# expect NAME CODE PATTERN ARGUMENTS...: `cldraft ARGUMENTS` ends with CODE, and what it prints on
-# either stream has a line that the extended regular expression PATTERN matches.
+# expect NAME CODE PATTERN ARGUMENTS...: `cldraft ARGUMENTS` ends with CODE, and one line of
+# its stdout or stderr matches the extended regular expression PATTERN.
 expect() {
     local name=$1 code=$2 pattern=$3 got=0
     shift 3

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Bad input, one by one: the exit code of docs/exit-codes.md and a message that names what is wrong.
+# Each kind of bad input ends with its exit code of docs/exit-codes.md and a message that names the fault.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -81,7 +81,7 @@ overwrite() { # FILE BYTES-AS-PRINTF-FORMAT
     # shellcheck disable=SC2059 # the escapes are the point
     printf "$2" | dd of="$1" conv=notrunc status=none
 }
-# One tensor of two floats, whose range reads the four bytes that another one has, too.
+# One tensor of two floats whose range overlaps the four bytes of another one.
 overlapping() { # FILE
     local header='{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},'
     header+='"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}'
@@ -139,7 +139,7 @@ expect_rows 'ids and mask of different length' 'rows\.jsonl:2:' "$good" \
 expect_rows 'token id outside the vocabulary' 'rows\.jsonl:2:.*945' "$good" \
     '{"input_ids": [1, 2, 945, 3], "loss_mask": [1, 1, 1, 1]}'
 
-# Where bad rows are skipped, the good ones train, and the count is said.
+# With data.bad_row = skip the good rows train, and the skipped ones are counted.
 printf '%b\n' "$good" '{"messages": [' "$good" '{"messages": [{"role": "\\xff"}]}' "$good" >"$rows"
 expect_train 'bad rows skipped' 0 '\b2\b.*(skipped|bad)|(skipped|bad).*\b2\b' \
     --set "data.train=$rows" --set data.bad_row=skip --set train.batch_rows=2 \
@@ -160,7 +160,7 @@ expect_train 'more than the budget' 5 'budget' --set memory.limit_gib=0.01 \
 expect_train 'generated rows that fit nowhere' 5 'data\.synthetic: 1000000000 rows of 64 tokens need' \
     --set data.train=none --set data.synthetic=1000000000,64
 
-# expect_plan NAME PATTERN MICRO_ROWS: what fits nowhere is planned all the same.
+# expect_plan NAME PATTERN MICRO_ROWS: a run that fits on no device is still planned.
 expect_plan() {
     expect "$1" 5 "$2" plan configs/tiny.ini --set data.max_length=1048576 \
         --set "train.micro_rows=$3" --set "train.batch_rows=$3"
@@ -212,7 +212,7 @@ expect 'export over an export' 0 'exported' export "$run" "$scratch/drafter"
 
 # --- a signal while kernels are built: 130 ---
 
-# However far the run is when the signal comes: the end is the same. An empty cache makes it build.
+# The end is the same at any time of the signal. An empty cache makes the run build.
 rm -rf "$run"
 mkdir "$scratch/pocl"
 POCL_CACHE_DIR=$scratch/pocl "$cldraft" train configs/tiny.ini --set "run.dir=$run" \

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# `cldraft bench` over the points of a sweep: what it prints is read by other programs where they are
-# there, it is interrupted and goes on, and its exit codes.
+# `cldraft bench` over the points of a sweep: other programs read its output if they are installed; it
+# continues after an interrupt; exit codes.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
-# The leak checker itself crashes where PoCL's threads end beside it ("Tracer caught signal 11"), here each
-# time: only errors count.
+# The leak checker itself crashes when PoCL's threads end ("Tracer caught signal 11"), here each time, so
+# only errors count.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 
 cat >"$scratch/sweep.ini" <<'END'
@@ -21,7 +21,7 @@ bench.storage = fp32 | bf16
 END
 bench=(bench "$scratch/sweep.ini" --device cpu:0/1)
 
-# Eight results of four points: a product, and seven copies.
+# Eight results of four points: a GEMM, and seven copies.
 n_records() { "$cldraft" -q "${bench[@]}" --format jsonl "$@" | wc -l; }
 check 'a record a line' test "$(n_records)" = 32
 check 'a key that is set joins the sweep' \
@@ -29,7 +29,7 @@ check 'a key that is set joins the sweep' \
 expect 'too many points' 2 '4 points, sweep.max_points is 3' "${bench[@]}" --set sweep.max_points=3
 expect 'lengths that differ' 2 'has 1' "${bench[@]}" --set sweep.zip=all --set sweep.run.seed=1
 expect 'an unknown key' 2 "unknown key 'anchor' in \[train\]" "${bench[@]}" --set sweep.train.anchor=1
-expect 'no such device' 4 '' bench "$scratch/sweep.ini" --device nobody
+expect 'no such device' 4 '' bench "$scratch/sweep.ini" --device none-such
 
 # --- formats ---
 
@@ -59,7 +59,7 @@ fi
 
 expect 'nothing changed beside itself' 0 ' 0 slower, 0 faster, 32 the same' "${bench[@]}" \
     --out "$scratch/a.jsonl" --compare "$scratch/a.json" --fail-on-regression
-# As if everything had once taken a tenth of the time.
+# A baseline in which everything took a tenth of the time.
 sed -E 's/"(median|min|max)_ms": [0-9.e-]+/"\1_ms": 1e-9/g' "$scratch/a.json" >"$scratch/fast.json"
 expect 'slower is marked' 0 '\| slower' "${bench[@]}" --out "$scratch/a.jsonl" \
     --compare "$scratch/fast.json"

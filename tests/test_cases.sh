@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Golden cases through the command: drafters in both storages with both attentions, targets in both
-# storages. CLDRAFT_CASES names a directory with more of them, laid out as tests/data/cases.
+# storages. CLDRAFT_CASES names a directory with more cases, with the layout of tests/data/cases.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -25,8 +25,8 @@ if [[ -n ${CLDRAFT_CASES:-} ]]; then
     run_cases "$CLDRAFT_CASES"
 fi
 
-# A check that cannot fail proves nothing: one wrong number in a case must be found. The expected
-# output lies in the middle of the file; its bytes there become those of other floats.
+# One wrong number in a case must be found. The expected output is in the middle of the file; other floats
+# overwrite its bytes there.
 case_file=tests/data/cases/dflash/uniform.safetensors
 expect_at=$(grep -aobE '"expect\.output":\{[^}]*"data_offsets":\[[0-9]+' "$case_file" | grep -oE '[0-9]+$')
 header_bytes=$(od -An -tu8 -N8 "$case_file" | tr -d ' ')

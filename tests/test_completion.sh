@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `cldraft completion` and `cldraft man` print: command lines are typed into a real bash with its
-# line editor, other shells read their file, and readers of manual pages have nothing to complain about.
+# The output of `cldraft completion` and `cldraft man`: command lines are typed into a real bash with its
+# line editor, other shells read their file, and readers of manual pages report no problem.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -94,7 +94,7 @@ else
     echo 'skip  groff: it is not installed'
 fi
 if command -v mandoc >/dev/null; then
-    # It has no date on purpose: it is of its program's version.
+    # It has no date on purpose: its version is that of the program.
     check 'mandoc has no complaint' test -z "$(mandoc -Tlint -Wall "$scratch/cldraft.1" |
         grep -v 'missing date')"
 else

@@ -189,8 +189,8 @@ static void test_refuses_syntax(void **state)
             "together");
     refused("[run]\n[RUN]\n", 2, "section [RUN] is there twice, first in line 1", "");
     refused("[run\n", 1, "'[' without ']'", "[section]");
-    refused("[run] # c\n", 1, "text behind the ']'", "own");
-    refused("[run]]\n", 1, "text behind the ']'", "");
+    refused("[run] # c\n", 1, "text after the ']'", "own");
+    refused("[run]]\n", 1, "text after the ']'", "");
     refused("[]\n", 1, "no section name", "");
     refused("[ru n]\n", 1, "'ru n' is no section name", "");
     refused("[run]\nseed\n", 2, "no '=' in 'seed'", "key = value");
@@ -204,7 +204,7 @@ static void test_refuses_syntax(void **state)
     refused("[run]\ndir = a;b\n", 2, "';' would cut the value", "quotes");
     refused("[run]\ndir = \"a\n", 2, "unclosed quote", "close");
     refused("[run]\ndir = 'a\" \n", 2, "unclosed quote", "close");
-    refused("[run]\ndir = \"a\" b\n", 2, "text behind the closing quote", "");
+    refused("[run]\ndir = \"a\" b\n", 2, "text after the closing quote", "");
     refused("[run]\ndir = a\"b\n", 2, "double quote", "");
     refused("[run]\ndir = a \\\nb\n", 2, "backslash at the end", "quotes");
     refused("[run]\n# comment \\\ndir = a\n", 2, "backslash at the end", "");
@@ -702,7 +702,7 @@ static void test_table(void **state)
         assert_true(named == (k->names != NULL));
         bool list = k->type >= CLD_KEY_SIZES;
         assert_true(list == (k->max_n > 0) && k->min_n <= k->max_n);
-        /* An open number must be outside of the range, or it could not be told from a given one. */
+        /* An open number must be outside of the range, or it would look like a given one. */
         if ((k->word || !k->default_text) && (k->type == CLD_KEY_SIZE || k->type == CLD_KEY_REAL))
             assert_true(k->min > 0 || k->above_min);
         for (size_t j = 0; j < i; j++)

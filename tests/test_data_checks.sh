@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Faults of data and target that train without complaint are found before the first step, and what
-# is switched off still speaks.
+# Faults of data and target that would train without an error are found before the first step. A check
+# that is switched off still warns.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -17,7 +17,7 @@ nothing_began() {
     test ! -e "$scratch/run"
 }
 
-# --- what a good run says ---
+# --- the log of a good run ---
 
 train 'a run' 0 'row 0, supervised tokens [0-9]+ to 39 of 40: .*istant.n \[\[INSERT INTO' \
     --set data.max_length=40
@@ -46,7 +46,7 @@ fault() {
     check '  before anything is written' nothing_began
     train "  with checks.$switch = no" 0 "$pattern.*checks\.$switch = no lets it pass" "$@" \
         --set "checks.$switch=no" --set checks.rows=1
-    check '  which is told' said "checks\.$switch is switched off"
+    check '  which is logged' said "checks\.$switch is switched off"
     rm -rf "$scratch/run"
 }
 
@@ -56,7 +56,7 @@ target template
 fault 'another template than the target declares' 'data\.template is llama3, .*declares chatml' \
     template --set data.template=llama3 --set checks.supervision=no --set data.max_length=192
 
-think() { # an answer after which the conversation goes on
+think() { # an answer in the middle of a conversation
     printf '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "%s"}, ' \
         "$1"
     printf '{"role": "user", "content": "c"}, {"role": "assistant", "content": "d e f g"}]}\n'
@@ -74,7 +74,7 @@ train 'such answers can be left out' 0 '4 answers rewritten by later turns, not 
     "${qwen3[@]}"
 check 'and the last ones stay' test "$(grep -c 'supervised tokens' "$scratch/run/log.txt")" = 3
 train 'or be kept' 0 '4 answers rewritten by later turns$' "${qwen3[@]}" --set checks.history=count
-check 'which is told' said 'checks\.history is switched off'
+check 'which is logged' said 'checks\.history is switched off'
 rm -rf "$scratch/run"
 
 # --- labels ---

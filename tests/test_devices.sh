@@ -1,5 +1,5 @@
 #!/bin/bash
-# cldraft devices: the tree, JSON, and what it says where there is nothing. $1: the binary.
+# cldraft devices: the tree, JSON, and the error without any device. $1: the binary.
 set -u
 unset OCL_ICD_FILENAMES
 cldraft=$1

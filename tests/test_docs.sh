@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_docs.sh - what the documentation names exists: files behind relative links and their headings, files of the
+# test_docs.sh - what the documentation names exists: files of relative links and their headings, files of the
 # source tree in backticks, commands of cldraft, and keys of the configuration. $1 is the program.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A checkpoint goes out in both layouts, comes back as drafter.init, and what was changed on the way
-# is found before the first step.
+# A checkpoint is exported in both layouts and imported as drafter.init. A change in between is found
+# before the first step.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -16,7 +16,7 @@ expect 'export' 0 'read again, it gives the same logits' export "$run" "$hf"
 for file in config.json model.safetensors README.md golden/block.safetensors; do
     check "export has $file" test -s "$hf/$file"
 done
-# Loaders take all safetensors files beside config.json for weights.
+# Loaders read all safetensors files beside config.json as weights.
 check 'and one file of weights' test "$(find "$hf" -maxdepth 1 -name '*.safetensors' | wc -l)" = 1
 for key in block_size target_layer_ids mask_token_id rope_theta rope_parameters dtype torch_dtype \
     sample_from_anchor; do
@@ -74,13 +74,13 @@ changed "$hf" config.json 's/"sample_from_anchor": false/"sample_from_anchor": t
 start 'labels that are shifted' 3 'layout anchor-first, wanted is dflash' "$copy"
 changed "$hf" config.json 's/"vocab_size": 945/"vocab_size": 960/'
 start 'a padded vocabulary' 3 'vocabulary 960, wanted is 945' "$copy"
-# 2, 4, 5 are 1, 3, 4 of the published layout: here somebody forgot that.
+# Here 2, 4, 5 were not converted to 1, 3, 4 of the published layout.
 changed "$speculators" config.json '/"aux_hidden_state_layer_ids"/,/]/{s/2/1/;s/4/3/;s/5/4/}'
 start 'taps that are shifted by one' 3 'taps layer 0 where this run taps layer 1' "$copy"
 start 'as many taps, others' 3 'taps layer 1 where this run taps layer 2' "$hf" \
     --set target.taps=2,3,4
 
-# The embedding is the first tensor behind the header.
+# The embedding is the first tensor after the header.
 changed "$speculators" README.md 's/x/x/'
 header=$(od -An -t u8 -N 8 "$copy/model.safetensors" | tr -d ' ')
 head -c 384 /dev/zero | dd of="$copy/model.safetensors" bs=1 seek=$((8 + header)) conv=notrunc \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A run with the kernels of the other family learns the same, alone and as two targets and three
-# drafters: no warm-up misses a variant that only this family has.
+# A run with the kernels of the other device class learns the same, alone and as two targets and three
+# drafters: no warm-up misses a variant of these kernels.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Training from stored features: the same bits as with the target at work, on fewer parts of it, and
-# nothing doubtful used.
+# Training from stored features: the same bits as with a running target, with fewer parts of it, and no
+# damaged or foreign features used.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -10,7 +10,7 @@ recipe=(configs/tiny.ini --set train.steps=10 --set train.batch_rows=4 --set tra
     --set train.checkpoint_every=5 --set eval.rows=4 --set eval.decode_rows=0)
 store=$scratch/store
 
-# run NAME ARGUMENTS...: the recipe in $scratch/NAME; sets $code. What it says is in $scratch/NAME.out.
+# run NAME ARGUMENTS...: the recipe in $scratch/NAME; sets $code. Its output is in $scratch/NAME.out.
 run() {
     local name=$1
     shift
@@ -48,7 +48,7 @@ says_not() {
 for precision in fp32 bf16; do
     here=$store.$precision
     p=(--set "runtime.precision=$precision")
-    # A row by itself has the same bits whenever it is computed, cut or not.
+    # A row alone in its micro-batch always has the same bits, cut or not.
     [[ $precision == fp32 ]] || p+=(--set train.micro_rows=1)
     run "online-$precision" "${p[@]}"
     mapfile -t hybrid < <(from hybrid "$here")
@@ -82,7 +82,7 @@ check 'stored ones are the same' diff <(learned heldout_loss "$scratch/hybrid-fp
 check 'rows by themselves: all the same' diff <(learned heldout_loss "$scratch/online-bf16") \
     <(learned heldout_loss "$scratch/offline-bf16")
 
-# --- what is said of it ---
+# --- messages ---
 
 store=$store.fp32
 mapfile -t offline < <(from offline "$store")
@@ -121,7 +121,7 @@ header="{$(about 'lm_head\.weight' 0 "$n_head"),$(about 'model\.embed_tokens\.we
     printf '%s' "$header"
     tail -c "+$((9 + n_header + head_at))" "$weights" | head -c "$n_head"
     tail -c "+$((9 + n_header + embed_at))" "$weights" | head -c "$n_embed"
-} >"$small/model.safetensors" || true # tail may be told that nobody listens any more
+} >"$small/model.safetensors" || true # head may close the pipe first
 run small "${offline[@]}" --set "target.dir=$small"
 check 'embedding and head are enough' same online-fp32 small
 expect 'an evaluation, too' 0 '^loss ' eval "${recipe[@]}" "${offline[@]}" \
@@ -143,7 +143,7 @@ refused() {
 expect 'no directory named' 2 'features\.mode is offline, features\.dir is none' \
     train "${recipe[@]}" --set "run.dir=$scratch/refused" --set features.mode=offline
 refused 'no such store' 'no such directory' --set "features.dir=$scratch/nowhere"
-refused 'rows that nobody computed' 'lacks [1-9][0-9]* of [0-9]+ rows' --set train.steps=20
+refused 'rows that were never computed' 'lacks [1-9][0-9]* of [0-9]+ rows' --set train.steps=20
 refused 'other taps' 'its taps is 1,3,4, this run.s is 1,3' --set target.taps=1,3
 refused 'another precision' 'its storage is F32, this run.s is BF16' \
     --set runtime.precision=bf16

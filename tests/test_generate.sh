@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The target answers prompts: every line is accounted for, texts do not depend on which others run beside
-# them, a run goes on where another stopped, and what comes out is training data.
+# The target answers prompts: every line is counted, texts do not depend on the other texts of a pass, a
+# stopped run continues, and the output is training data.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -10,7 +10,7 @@ prompts=$scratch/prompts.jsonl
     head -n 5 examples/tiny/eval.jsonl
     echo 'nonsense'
     echo
-    echo '{"messages": [{"role": "assistant", "content": "nobody asked"}]}'
+    echo '{"messages": [{"role": "assistant", "content": "no question"}]}'
     echo '{"id": 7, "conversations": [{"from": "human", "value": "Make a table: light hammer 69."}]}'
     sed -n '6,8p' examples/tiny/eval.jsonl
 } >"$prompts"
@@ -27,7 +27,7 @@ expect 'one text at a time' 0 '^answered  9, 0 of them before' generate "${recip
 check 'every line is accounted for' awk '
     /^rows/ { rows = $2 } /^answered/ { a = $2 + 0 } /^errors/ { e = $2 } /^skipped/ { s = $2 }
     END { exit !(rows == 11 && a == 9 && e == 0 && s == 2) }' "$scratch/stdout"
-check 'skipped lines are told apart' grep -q '^skipped   2 (1 broken JSON, 1 malformed row)$' \
+check 'skipped lines are counted by kind' grep -q '^skipped   2 (1 broken JSON, 1 malformed row)$' \
     "$scratch/stdout"
 check 'some answers were cut' grep -q '"finish":"length"' "$one"
 check 'others ended' grep -q '"finish":"stop"' "$one"
@@ -38,7 +38,7 @@ expect 'four at a time' 0 '^answered  9, 0 of them before' generate "${recipe[@]
 check 'give the same tokens' diff <(column input_ids "$one") <(column input_ids "$several")
 check 'and masks' diff <(column loss_mask "$one") <(column loss_mask "$several")
 
-# The data are the model's own greedy answers: where one ended here it mostly is that of the data.
+# The data are the model's own greedy answers, so most answers that ended are those of the data.
 n_same=$(grep '"finish":"stop"' "$one" | grep -oE '"id":"eval-[0-9]+"|"content":"([^"\\]|\\.)*"\}\]' |
     paste - - | while IFS=$'\t' read -r id content; do
         id=${id#\"id\":}
@@ -46,7 +46,7 @@ n_same=$(grep '"finish":"stop"' "$one" | grep -oE '"id":"eval-[0-9]+"|"content":
     done | grep -c '^1$' || true)
 check "$n_same answers are those of the data, at least 2" test "$n_same" -ge 2
 
-# --- going on ---
+# --- continuing ---
 
 part=$scratch/part.jsonl
 {
@@ -78,7 +78,7 @@ done
 kill -INT $pid 2>/dev/null || true
 code=0
 wait $pid || code=$?
-# Where it was quicker than the signal it is done.
+# If it was faster than the signal, it is done.
 check 'a signal stops it' test "$code" = 130 -o "$(wc -l <"$stopped")" = 9
 expect 'and it goes on' 0 '^answered  9,' generate "${recipe[@]}" "$stopped" "${settings[@]}"
 check 'to the same end' diff <(column input_ids "$one") <(column input_ids "$stopped")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_headers.sh - every header of src/ compiles alone: none needs another one to be included before it.
+# test_headers.sh - every header of src/ compiles alone, without another one included before it.
 # shellcheck source=tests/expect.sh
 source "$(dirname "$0")/expect.sh" "$1"
 

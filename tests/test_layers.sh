@@ -31,7 +31,7 @@ find src -type f \( -name '*.c' -o -name '*.h' \) -exec grep -Hn '^[[:space:]]*#
     }
     END { exit bad > 0 }' || failed=1
 
-# Every file of src/ stands in a room of the table.
+# Every file of src/ is in a room of the table.
 while IFS= read -r file; do
     room=${file#src/}
     room=${room%%/*}

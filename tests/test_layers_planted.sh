@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_layers_planted.sh - test_layers.sh fails on each fault that it exists for, planted in a copy of the tree.
+# test_layers_planted.sh - test_layers.sh finds each kind of fault, planted in a copy of the tree.
 # shellcheck source=tests/expect.sh
 source "$(dirname "$0")/expect.sh" "$1"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Several processes, each as if on a machine of its own, train one drafter: the bits are those of as
-# many drafters in one process, and all end together whatever happens to one of them.
+# Several processes, each like one machine, train one drafter: the bits are those of the same number of
+# drafters in one process, and all processes end together in every case.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -14,7 +14,7 @@ elif ! command -v mpirun >/dev/null; then
 fi
 # mpirun by the root of a container, and more processes than cores.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# Open MPI's plugins leave memory behind and are unloaded before leaks are looked for, so that nothing
+# Open MPI's plugins leak memory and are unloaded before leaks are looked for, so that nothing
 # can be suppressed by name: only errors count here.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 launch=(timeout 300 mpirun --oversubscribe)
@@ -91,7 +91,7 @@ together 'two drafters here and one there' 0 '3 drafters on 2 machines' \
     --set runtime.precision=bf16
 check 'learn the same, too' same_bits "$three" "$scratch/three-2"
 
-# What else is in shards, or needs more of the features.
+# Other state in shards, and objectives that need more features.
 mean=(--set train.ema=0.9 --set eval.ema=yes)
 soft=("${mean[@]}" --set train.objective=soft --set runtime.precision=bf16)
 expect 'two drafters with a mean of weights' 0 '' "${recipe[@]}" --set "run.dir=$scratch/mean" \
@@ -106,7 +106,7 @@ together 'on two machines, too' 0 '2 drafters on 2 machines' \
     -n 2 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/soft-2" "${soft[@]}"
 check 'learn the same from soft targets' same_bits "$scratch/soft" "$scratch/soft-2"
 
-# --- what does not go together ---
+# --- combinations that are refused ---
 
 together 'other rows' 2 'the configuration differs between machine 0 and machine 1' \
     -n 1 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/other" : \
@@ -118,7 +118,7 @@ together 'the same rows in another order' 3 'machine 1 has other rows than machi
     -n 1 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/order" : \
     -n 1 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/order" \
     --set "data.train=$scratch/rows.jsonl"
-# mpirun ends whoever is slower with his last words, so the others' may be missing.
+# mpirun ends slower processes while they log, so their last lines may be missing.
 together 'a machine on which it does not fit' 5 'needs 0\.[0-9]+ GiB' \
     -n 1 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/small" : \
     -n 1 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/small" --set memory.limit_gib=0.001

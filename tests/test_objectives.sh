@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Objectives, the anchor-first layout and the mean of weights through the commands: each trains,
-# resumes with the same bits, and is evaluated, exported or refused as what it is.
+# Objectives, the anchor-first layout and the mean of weights through the commands: each trains, resumes
+# with the same bits, and is evaluated, exported or refused correctly.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -61,7 +61,7 @@ run plain-hybrid "${quiet[@]}" "${fill[@]}"
 expect 'features without the last state' 3 "its taps is 1,3,4, this run's is 1,3,4,5" train \
     configs/tiny.ini "${small[@]}" "${soft[@]}" "${without[@]}" --set train.steps=4 \
     --set "run.dir=$scratch/refused"
-check '  by name' grep -q 'soft targets need the state behind' "$scratch/stderr"
+check '  by name' grep -q 'soft targets need the state after' "$scratch/stderr"
 run soft-two "${soft[@]}" --set devices.targets=0 --set devices.drafters=0
 check '  and through the ring' same_weights soft soft-two
 
@@ -101,7 +101,7 @@ heldout() {
 others() {
     [[ $(heldout "$1") != "$(heldout "$2")" ]]
 }
-weights_alike() { # all but the mean, which F32 files have behind the names of others
+weights_alike() { # all but the mean, which F32 files have after the names of others
     cmp "$(of "$1" drafter)" "$(of "$2" drafter)"
 }
 run plain
@@ -112,7 +112,7 @@ for precision in fp32 bf16; do
     check '  evaluating it leaves the weights alone' same_weights "mean-$precision" \
         "shown-$precision"
     check '  and gives other figures' others "mean-$precision" "shown-$precision"
-    check '  of which the log says what they are' grep -q 'best .*, of the mean of weights,' \
+    check '  and the log says what they are' grep -q 'best .*, of the mean of weights,' \
         "$scratch/shown-$precision/log.txt"
     run "stopped-$precision" "${p[@]}" --set eval.ema=yes
     rm -r "$scratch/stopped-$precision/checkpoints/step-4" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `cldraft report` on real runs, resumed and overlaid; and its page in a real browser at the widths of a
-# phone and of a desk, where there is Chromium.
+# phone and of a desktop, if Chromium is installed.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -34,9 +34,9 @@ for title in Loss 'Accepted length' 'Acceptance by position' 'Acceptance along t
     'Learning rate' 'Gradient norm' Throughput 'Time of a step' 'Busy share'; do
     has "draws $title" "<b>$title</b>" "$page"
 done
-has 'tells the resume' '<td class="kind">resumed' "$page"
-has 'tells checkpoints' '<td class="kind">checkpoint' "$page"
-has 'tells the end' '<td class="what">finished' "$page"
+has 'shows the resume' '<td class="kind">resumed' "$page"
+has 'shows checkpoints' '<td class="kind">checkpoint' "$page"
+has 'shows the end' '<td class="what">finished' "$page"
 has 'has workers' '<b>drafter 1</b>' "$page"
 has 'has the configuration' 'train.learning_rate<td>0.002' "$page"
 check 'misses nothing' test -z "$(grep 'class="notes"' "$page")"
@@ -58,8 +58,7 @@ if [[ -z $browser ]]; then
     exit
 fi
 
-# What a script finds that is not in the page itself: the widths, and texts of charts that lie over each
-# other or beyond their chart.
+# A script measures the rendered page: the widths, and chart texts that overlap or exceed their chart.
 cat >"$scratch/probe.html" <<'END'
 <script>
 addEventListener("load", () => {
@@ -89,7 +88,7 @@ addEventListener("load", () => {
 </script>
 END
 
-# look NAME PAGE WIDTH: fits, and nothing is complained about. The page is in a frame of that width: a
+# look NAME PAGE WIDTH: fits without errors. The page is in a frame of that width: a
 # window cannot be as narrow as a phone.
 look() {
     local name=$1 width=$3 found

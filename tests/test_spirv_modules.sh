@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# SPIR-V modules from end to end, where there are the compilers for them: made, validated, trained
-# with, and refused for a reason.
+# SPIR-V modules from end to end, if their compilers are installed: compiled, validated, used in training,
+# and refused with a reason.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -27,11 +27,11 @@ key_of() {
         here && fits { print key; exit }' "$modules/manifest.json"
 }
 
-# --- made and valid ---
+# --- compiled and valid ---
 
 expect 'modules are made' 0 'SPIR-V modules, [1-9][0-9]* of them made now' \
     spirv configs/tiny.ini --out "$modules"
-expect 'and not made again' 0 'SPIR-V modules, 0 of them made now' \
+expect 'and not compiled again' 0 'SPIR-V modules, 0 of them made now' \
     spirv configs/tiny.ini --out "$modules"
 n_valid=0
 for module in "$modules"/*.spv; do
@@ -43,7 +43,7 @@ done
 check "spirv-val passes all $n_valid modules" test "$n_valid" -ge 20
 expect 'variants are listed' 0 '^rmsnorm\.cl -cl-std=CL1\.2 .*-DCLD_CPU=0' spirv configs/tiny.ini
 
-# --- trained with: by whatever route the device has ---
+# --- training, by the route of the device ---
 
 expect 'training with modules' 0 'programs: SPIR-V modules \((IL|bitcode|PTX)\)$' \
     train "${tiny[@]}" --set "run.dir=$scratch/spirv"
@@ -97,7 +97,7 @@ expect 'a variant without module is named' 3 '[a-z_]+\.cl -cl-std=CL1\.2 .*has n
 printf 'x' | dd of="$rmsnorm" bs=1 seek=100 conv=notrunc status=none
 expect 'a damaged module is refused' 3 'is damaged: its SHA-256' \
     train "${tiny[@]}" --set "run.dir=$scratch/damaged"
-expect 'and made again by the next call' 0 'SPIR-V modules, 1 of them made now' \
+expect 'and compiled again by the next call' 0 'SPIR-V modules, 1 of them made now' \
     spirv configs/tiny.ini --out "$modules"
 expect 'no modules at all' 3 'there are no SPIR-V modules: .*/manifest.json does not exist' \
     train "${tiny[@]}" --set "run.dir=$scratch/no" --set "runtime.modules=$scratch/nowhere"

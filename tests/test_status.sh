@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `cldraft status` tells how a run is doing while it lives, after it ended, and after it was killed.
+# `cldraft status` shows how a run is doing while it lives, after it ended, and after it was killed.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -18,8 +18,8 @@ expect 'its step' 0 '^step +2 of 2' status "$scratch/short"
 expect 'its held-out score' 0 '^held-out .* at step 2' status "$scratch/short"
 expect 'its workers' 0 '^drafter 1 +ended .*memory 0\.[0-9]+ of' status "$scratch/short"
 expect 'watching ends with the run' 0 '^run +finished' status "$scratch/short" --watch
-# A target without weights, which is looked for before a run begins unless told otherwise, is then found
-# out by the workers, each for itself.
+# The vocabulary check would find a target without weights before the run. With the check off, each worker
+# finds it for itself.
 mkdir "$scratch/target"
 cp examples/tiny/*.json "$scratch/target"
 expect 'a failed run' 3 '' train "${recipe[@]}" --set train.steps=2 \
@@ -39,7 +39,7 @@ until grep -q '"loss": [0-9]' "$scratch/long/status.json" 2>/dev/null; do
 done
 expect 'alive' 0 '^run +(training|evaluating|saving) ' status "$scratch/long"
 expect 'what it does' 0 '^target 0 +(computing|waiting)' status "$scratch/long"
-expect 'nobody else may run there' 2 'another run is alive' train "${recipe[@]}" \
+expect 'no other run may start there' 2 'another run is alive' train "${recipe[@]}" \
     --set train.steps=2 --set "run.dir=$scratch/long"
 kill -KILL "$pid"
 wait "$pid" 2>/dev/null || true

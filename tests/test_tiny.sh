@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The recipe of configs/tiny.ini learns what it should: after 300 steps the drafter of the tiny
-# target drafts at least 2.5 tokens that the target takes (examples/tiny/README.md).
+# target drafts at least 2.5 accepted tokens (examples/tiny/README.md).
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -36,7 +36,7 @@ check "training saw $decoded tokens per cycle" \
 best=$(grep -oE '"best_accepted": ?[0-9.]+' "$run/checkpoints/best/state.json" | grep -oE '[0-9.]+$')
 check "the best checkpoint is that of the longest of them, $best drafted tokens" test -n "$best"
 
-# Other buckets, JSON, sampling: figures that do not depend on what was learnt.
+# Other buckets, JSON, sampling: figures that do not depend on the training.
 expect 'buckets by name, as JSON' 0 '"name": "some"' eval configs/tiny.ini --json \
     --set eval.buckets=some=examples/tiny/eval.jsonl,other=examples/tiny/eval.jsonl \
     --set eval.rows=2 --set eval.decode_rows=1 --set eval.new_tokens=9 --set eval.temperature=0.8 \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Training by the command: what a run leaves behind, and that a run which was stopped - politely or
-# not - and resumed ends with the same bits as one that went through.
+# Training by the command: the files of a run, and that a run that was interrupted or killed
+# and then resumed ends with the same bits as a run without a stop.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"
@@ -20,7 +20,7 @@ learned() {
 same_learning() {
     diff <(learned "$1") <(learned "$2")
 }
-# The last checkpoint, in all that is not a date or a path.
+# The last checkpoint without dates and paths.
 same_weights() {
     local file n=0
     for file in "$1/checkpoints/step-$n_steps"/*.safetensors; do
@@ -32,15 +32,15 @@ same_weights() {
 lines() {
     wc -l 2>/dev/null <"$1" || echo 0
 }
-# begin RUN ARGUMENTS...: starts the recipe in the background and sets $pid. Not through `expect`: it is to be
-# signalled.
+# begin RUN ARGUMENTS...: starts the recipe in the background and sets $pid. Not through `expect`, because it
+# gets a signal.
 begin() {
     local dir=$1
     shift
     "$cldraft" train "${recipe[@]}" --set "run.dir=$dir" "$@" </dev/null >"$dir.out" 2>&1 &
     pid=$!
 }
-# signal NAME: to $pid. It may have ended already, which its exit code will tell.
+# signal NAME: to $pid. If it has ended already, its exit code shows this.
 signal() {
     kill "-$1" "$pid" || true
 }
@@ -139,7 +139,7 @@ expect 'a damaged checkpoint' 3 'drafter\.safetensors' train "${recipe[@]}" \
 
 # --- short runs: which directory is whose ---
 
-# short RUN_DIR ARGUMENTS...: two steps of the least work; sets $code. What it says is in $said.
+# short RUN_DIR ARGUMENTS...: two steps of the least work; sets $code. Its output is in $said.
 said=$scratch/said
 short() {
     local dir=$1
@@ -150,7 +150,7 @@ short() {
         --set data.max_length=64 --set train.checkpoint_every=1 --set "run.dir=$dir" "$@" \
         </dev/null >"$said" 2>&1 || code=$?
 }
-# ends CODE PATTERN: how the last short run ended, and what it said.
+# ends CODE PATTERN: the exit code of the last short run, and a pattern of its output.
 ends() {
     ((code == $1)) && grep -qE -- "$2" "$said"
 }
@@ -180,7 +180,7 @@ check 'resuming into the directory of another run' ends 0 'other held a run: it 
 check 'which is a run of its own' test ! -e "$scratch/other/checkpoints/step-2"
 short "$scratch/new" --resume "$scratch/one"
 check 'resuming at the last step' ends 0 'checkpoint .*/new/checkpoints/step-2$'
-check 'writes the checkpoint that it tells of' test -s "$scratch/new/checkpoints/step-2/state.json"
+check 'writes the checkpoint that it names' test -s "$scratch/new/checkpoints/step-2/state.json"
 mv "$scratch/other/checkpoints/step-3" "$scratch/other/kept"
 short "$scratch/other" --set train.steps=4 --resume "$scratch/other/kept"
 check 'a checkpoint that would be moved away' ends 2 'other/kept lies in .*other, which holds a run'

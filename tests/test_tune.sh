@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `cldraft bench --tune` writes a table; training takes its rows after a test of them, says so, and builds
-# nothing later; check-kernels proves them.
+# `cldraft bench --tune` writes a table. Training checks its rows, uses and logs them, and builds nothing
+# after the warm-up. check-kernels passes with them.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"

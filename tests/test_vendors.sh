@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# docs/vendors.md is what the golden files and the table of quirks say.
+# docs/vendors.md matches the golden files and the table of quirks. To renew it:
 #     build/cldraft check-kernels --summary tests/data/golden/*.json >docs/vendors.md
-# makes it anew.
 set -euo pipefail
 # shellcheck source=tests/expect.sh
 source tests/expect.sh "$1"

@@ -126,7 +126,7 @@ static double x_of(const struct along *x, const json_t *record)
 
 /* --- series ----------------------------------------------------------------------------------- */
 
-/* What tells lines of one kind apart, besides the name: only what differs is said. */
+/* What distinguishes lines of one kind, besides the name: only what differs. */
 struct apart {
     bool storage, variant;
     const char *dims[max_dims]; /* of shapes */
@@ -589,8 +589,7 @@ enum cld_status cld_bench_plot(const json_t *records, const char *x, const char 
     if (!measured || !beside)
         s = cld_fail_memory(err, "a drawing");
     if (!s && !json_array_size(measured))
-        s = cld_fail(err, CLD_E_USAGE, "look at the errors above; --plot needs at least one result",
-                     "--plot: nothing was measured");
+        s = cld_fail(err, CLD_E_USAGE, "see the errors above", "--plot: nothing was measured");
     if (!s && any)
         s = draw_roofline(measured, beside, err);
     if (!s)

@@ -75,6 +75,27 @@ static void reference(const struct gemm *p, const double *a, const double *b,
     }
 }
 
+/* The result, and what is added to it: a bias, a residual of its own, or the result's old values.
+ */
+static enum cld_status declare_results(struct cld_check *c, const struct gemm *p,
+                                       struct cld_check_tensor **out,
+                                       struct cld_check_tensor **bias, struct cld_check_tensor **r,
+                                       struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    if ((p->bias && (s = cld_check_input(c, "bias", p->r, 1, p->n, 3, bias, err))) ||
+        (p->residual == other_residual &&
+         (s = cld_check_input(c, "r", p->r, p->m, p->n, 3, r, err))))
+        return s;
+    if (p->residual != same_residual)
+        return cld_check_output(c, "c", p->c, p->m, p->n, out, err);
+    if ((s = cld_check_input(c, "c", p->c, p->m, p->n, 3, out, err)))
+        return s;
+    (*out)->output = true;
+    *r = *out;
+    return CLD_OK;
+}
+
 static enum cld_status check_gemm_once(struct cld_check *c, const struct gemm *p,
                                        struct cld_error *err)
 {
@@ -92,21 +113,9 @@ static enum cld_status check_gemm_once(struct cld_check *c, const struct gemm *p
     c->skew = p->skew;
     if (c->skip ||
         (s = cld_check_input(c, "a", p->a, tn ? p->k : p->m, tn ? p->m : p->k, 1, &a, err)) ||
-        (s = cld_check_input(c, "b", p->b, nt ? p->n : p->k, nt ? p->k : p->n, 1, &b, err)))
+        (s = cld_check_input(c, "b", p->b, nt ? p->n : p->k, nt ? p->k : p->n, 1, &b, err)) ||
+        (s = declare_results(c, p, &out, &bias, &r, err)))
         goto done;
-    if (p->bias && (s = cld_check_input(c, "bias", p->r, 1, p->n, 3, &bias, err)))
-        goto done;
-    if (p->residual == other_residual &&
-        (s = cld_check_input(c, "r", p->r, p->m, p->n, 3, &r, err)))
-        goto done;
-    if (p->residual == same_residual) {
-        if ((s = cld_check_input(c, "c", p->c, p->m, p->n, 3, &out, err)))
-            goto done;
-        out->output = true;
-        r = out;
-    } else if ((s = cld_check_output(c, "c", p->c, p->m, p->n, &out, err))) {
-        goto done;
-    }
     o.g = (struct cld_gemm){.kind = p->kind,
                             .backend = p->backend,
                             .a = &a->t,
@@ -213,7 +222,7 @@ static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend b
     return s || !cld_check_takes(c, false) ? s : check_list(c, backend, shapes, n, err);
 }
 
-/* SwiGLU of a product's results, gate's and up's columns in turns of 8. */
+/* SwiGLU of a GEMM's results, columns of gate and up interleaved by 8. */
 static enum cld_status check_swiglu(struct cld_check *c, enum cld_gemm_backend backend, size_t m,
                                     size_t n, size_t k, struct cld_error *err)
 {

@@ -161,6 +161,47 @@ static enum cld_status run_soft(struct cld_check *c, void *arg, struct cld_error
 }
 
 /* Targets are the logits, moved; every seventh row has weight 0, every third its label on top. */
+static void soft_inputs(const struct cld_check *c, const struct soft_case *k, double *logits,
+                        double *targets, double *labels, double *weights)
+{
+    for (size_t i = 0; i < k->n; i++) {
+        uint64_t bits = cld_random_u64(c->seed, CLD_RANDOM_TEST, 22, i, k->v);
+        size_t label = (size_t)cld_random_below(bits, k->v);
+        for (size_t j = 0; j < k->v; j++) {
+            uint64_t u = cld_random_u64(c->seed, CLD_RANDOM_TEST, 23, i, j);
+            logits[i * k->v + j] = k->scale * cld_random_normal(u);
+            targets[i * k->v + j] =
+                logits[i * k->v + j] + k->scale * cld_random_normal(cld_mix64(u));
+        }
+        if (i % 3 == 0)
+            logits[i * k->v + label] = 8 * k->scale;
+        labels[i] = (double)label;
+        weights[i] = i % 7 == 5 ? 0 : 0.01 + cld_random_unit(cld_mix64(bits));
+    }
+}
+
+/* Runs the operation and compares all of its results. */
+static enum cld_status compare_soft(struct cld_check *c, struct soft *o, const double *loss,
+                                    const double *hit, const double *gradient,
+                                    struct cld_error *err)
+{
+    enum cld_status s = CLD_OK;
+    bool steep = o->k->scale >= 10;
+    enum cld_check_bound bound = steep ? CLD_BOUND_F32_STEEP : CLD_BOUND_F32_SOFTMAX;
+    enum cld_check_bound small = steep ? CLD_BOUND_BF16_STEEP_GRAD : CLD_BOUND_BF16_GRAD;
+    if (o->k->in_place)
+        o->gradient = o->logits;
+    o->logits->output = o->k->in_place;
+    if ((s = cld_check_twice(c, run_soft, o, err)) ||
+        (s = cld_check_compare(c, o->loss, loss, bound, err)) ||
+        (s = cld_check_compare(c, o->hit, hit, CLD_BOUND_EXACT, err)) ||
+        (s = cld_check_compare(c, o->gradient, gradient,
+                               o->gradient->t.type == CLD_BF16 ? small : bound, err)))
+        return s;
+    cld_check_end(c);
+    return CLD_OK;
+}
+
 static enum cld_status soft_case(struct cld_check *c, const struct soft_case *k,
                                  struct cld_error *err)
 {
@@ -182,20 +223,7 @@ static enum cld_status soft_case(struct cld_check *c, const struct soft_case *k,
         (s = cld_check_doubles(c, k->n, &hit, err)) ||
         (s = cld_check_doubles(c, size, &gradient, err)))
         return s;
-    for (size_t i = 0; i < k->n; i++) {
-        uint64_t bits = cld_random_u64(c->seed, CLD_RANDOM_TEST, 22, i, k->v);
-        size_t label = (size_t)cld_random_below(bits, k->v);
-        for (size_t j = 0; j < k->v; j++) {
-            uint64_t u = cld_random_u64(c->seed, CLD_RANDOM_TEST, 23, i, j);
-            logits[i * k->v + j] = k->scale * cld_random_normal(u);
-            targets[i * k->v + j] =
-                logits[i * k->v + j] + k->scale * cld_random_normal(cld_mix64(u));
-        }
-        if (i % 3 == 0)
-            logits[i * k->v + label] = 8 * k->scale;
-        labels[i] = (double)label;
-        weights[i] = i % 7 == 5 ? 0 : 0.01 + cld_random_unit(cld_mix64(bits));
-    }
+    soft_inputs(c, k, logits, targets, labels, weights);
     if ((s = cld_check_values(c, "logits", type, k->n, k->v, logits, &o.logits, err)) ||
         (s = cld_check_values(c, "targets", type, k->n, k->v, targets, &o.targets, err)) ||
         (!k->in_place &&
@@ -213,20 +241,7 @@ static enum cld_status soft_case(struct cld_check *c, const struct soft_case *k,
         (s = cld_check_gradient(c, "logits", soft_of_logits, &o, o.logits->value, size, gradient,
                                 err)))
         return s;
-    if (k->in_place)
-        o.gradient = o.logits;
-    o.logits->output = k->in_place;
-    bool steep = k->scale >= 10;
-    enum cld_check_bound bound = steep ? CLD_BOUND_F32_STEEP : CLD_BOUND_F32_SOFTMAX;
-    enum cld_check_bound small = steep ? CLD_BOUND_BF16_STEEP_GRAD : CLD_BOUND_BF16_GRAD;
-    if ((s = cld_check_twice(c, run_soft, &o, err)) ||
-        (s = cld_check_compare(c, o.loss, loss, bound, err)) ||
-        (s = cld_check_compare(c, o.hit, hit, CLD_BOUND_EXACT, err)) ||
-        (s = cld_check_compare(c, o.gradient, gradient,
-                               o.gradient->t.type == CLD_BF16 ? small : bound, err)))
-        return s;
-    cld_check_end(c);
-    return CLD_OK;
+    return compare_soft(c, &o, loss, hit, gradient, err);
 }
 
 enum cld_status cld_check_soft_targets(struct cld_check *c, struct cld_error *err)

@@ -42,7 +42,7 @@ struct runner {
     struct cld_tensor embed, head;
     struct cld_drafter d;
     struct cld_batch batch;
-    float *got, *want; /* room for the largest tensor that is compared */
+    float *got, *want; /* as large as the largest tensor that is compared */
     float *output;     /* [B * N * block, H] as found */
 };
 
@@ -239,10 +239,10 @@ static enum cld_status run_case(struct runner *r, bool by_row, const struct tole
 
 static void print_result(const char *path, const char *how, const struct result *r)
 {
-    printf(
-        "%s  %s, %s: loss %.1e, output %.1e, gradients %.1e (%s), accuracy %.1e, accepted %.1e\n",
-        r->failed ? "FAIL" : "ok  ", path, how, r->loss, r->output, r->gradient,
-        r->worst[0] ? r->worst : "all exact", r->accuracy, r->accepted);
+    printf("%s  %s, %s: loss %.1e, output %.1e, gradients %.1e (%s), accuracy %.1e, accepted "
+           "length %.1e\n",
+           r->failed ? "FAIL" : "ok  ", path, how, r->loss, r->output, r->gradient,
+           r->worst[0] ? r->worst : "all exact", r->accuracy, r->accepted);
 }
 
 static enum cld_status check_file(const char *path, const struct cld_device_info *device,

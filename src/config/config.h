@@ -39,7 +39,7 @@ enum cld_objective {
     CLD_OBJECTIVE_STATIC,         /* weights fall with gamma */
     CLD_OBJECTIVE_DPACE,          /* weights by how sure the drafter is */
     CLD_OBJECTIVE_SOFT,           /* the target's distribution */
-    CLD_OBJECTIVE_VARIABLE_PREFIX /* blocks of which a part is known */
+    CLD_OBJECTIVE_VARIABLE_PREFIX /* a part of each block is known */
 };
 enum cld_drafter_rows { CLD_LAYOUT_DFLASH, CLD_LAYOUT_ANCHOR_FIRST };
 enum cld_schedule {

@@ -22,7 +22,7 @@ enum cld_status cld_answers_has(const struct cld_answers *a, const struct cld_pr
                                 struct cld_error *err);
 
 /* Writes a line: the text `content` [n_bytes], UTF-8, is added to the prompt's messages; tokens are
- * ids [n], of which the first p->n are the prompt. */
+ * ids [n]; the first p->n are the prompt. */
 enum cld_status cld_answers_add(struct cld_answers *a, const struct cld_prompt *p,
                                 const char *content, size_t n_bytes, const int32_t *ids, size_t n,
                                 const char *finish, struct cld_error *err);

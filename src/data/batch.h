@@ -77,7 +77,7 @@ enum cld_status cld_batch_build(struct cld_batch *b, const struct cld_document *
                                 const struct cld_batch_rules *rules, bool keep_context,
                                 struct cld_error *err);
 
-/* The next block of a text that is decoded: ids [n + 1], of which n_cached were context before.
+/* The next block of a text that is decoded: ids [n + 1]; the first n_cached were context before.
  * Context are tokens [n_cached, n), the block's anchor is token n; no labels. CLD_E_MEMORY only. */
 enum cld_status cld_batch_continue(struct cld_batch *b, const int32_t *ids, size_t n_cached,
                                    size_t n, const struct cld_batch_rules *rules,
@@ -95,15 +95,15 @@ void cld_batch_count(const struct cld_document *docs, size_t n_docs,
                      const struct cld_batch_rules *rules, size_t *n_supervised, double *sum_weight);
 
 /* Cuts documents into passes that fit a plan: as many documents as `n_ctx` tokens, `n_blocks`
- * blocks and `n_tags` different tags allow, in order; a document with more anchors than there is
- * room for appears in several passes. Zero-initialise at[], then call until it gives 0
+ * blocks and `n_tags` different tags allow, in order; a document with more anchors than fit
+ * appears in several passes. Zero-initialise at[], then call until it gives 0
  * documents. */
 struct cld_cutter {
     const struct cld_document *docs;
     size_t n_docs, n_ctx, n_blocks, n_tags;
     size_t at, anchor; /* next document, and its next anchor */
 };
-/* Writes the next pass to out, which has room for n_docs, and returns how many documents it has. A
+/* Writes the next pass to out, which holds n_docs, and returns how many documents it has. A
  * document longer than n_ctx ends the passes early; the caller's plan rules it out. */
 size_t cld_cut(struct cld_cutter *c, struct cld_document *out);
 

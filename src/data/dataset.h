@@ -37,7 +37,7 @@ struct cld_dataset_counts {
     size_t n_cut;                     /* rows in use that max_length shortened */
     size_t n_fault[CLD_N_ROW_FAULTS]; /* lines not in use, by reason */
     size_t n_tokens, n_supervised;
-    size_t n_rewritten; /* answers of which options.history speaks */
+    size_t n_rewritten; /* answers that options.history is about */
     /* Tokens in use by the message that they belong to, and the supervised ones of them. Ready
      * tokens have no messages and are not in here, nor is what the template puts between turns. */
     size_t n_of_role[CLD_N_ROLES], n_supervised_of_role[CLD_N_ROLES];

@@ -45,7 +45,7 @@ enum cld_status cld_feature_identity_check(const struct cld_feature_identity *id
                         here[strlen(there)] == ',';
         return cld_fail(err, CLD_E_INPUT,
                         no_state
-                            ? "soft targets need the state behind the target's last layer: make "
+                            ? "soft targets need the state after the target's last layer: make "
                               "the features with train.objective = soft"
                             : "use what the features were made with, or another features.dir",
                         "%s was made for another run: its %s is %s, this run's is %s", path,

@@ -187,7 +187,7 @@ static enum cld_status add_entry(struct cld_feature_store *f, const struct cld_s
     return CLD_OK;
 }
 
-/* Takes over `path`. The lock is held, or nobody else is there yet. */
+/* Takes over `path`. The lock is held, or no other user exists yet. */
 static enum cld_status keep_path(struct cld_feature_store *f, char *path, struct cld_error *err)
 {
     if (f->n_paths == f->cap_paths) {
@@ -548,8 +548,8 @@ static enum cld_status write_shard(struct cld_feature_store *f, struct cld_error
         s = write_file(f, path, &l, n, err);
     free_layout(&l);
     pthread_mutex_lock(&f->lock);
-    /* Back from the disk, as any later run will see it. After a failure nobody reads any more, but
-     * the entries still point to the records. */
+    /* Back from the disk, as any later run will see it. After a failure there are no more reads,
+     * but the entries still point to the records. */
     if (!s)
         s = read_shard(f, path, err);
     if (!s) {

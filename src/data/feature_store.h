@@ -26,7 +26,7 @@
 struct cld_feature_store;
 
 enum cld_feature_place {
-    CLD_FEATURES_ABSENT, /* nobody keeps this row: compute it */
+    CLD_FEATURES_ABSENT, /* this row is not stored: compute it */
     CLD_FEATURES_MINE,   /* claimed by this micro-batch: compute it and put it */
     CLD_FEATURES_COMING, /* claimed by an earlier one */
     CLD_FEATURES_HERE
@@ -49,8 +49,8 @@ void cld_feature_store_close(
 
 struct cld_feature_counts cld_feature_store_counts(struct cld_feature_store *f);
 
-/* Hybrid, in the order of micro-batches: micro-batch `number` will put the row if nobody has it yet
- * and it fits. Otherwise nothing happens. CLD_E_MEMORY only. */
+/* Hybrid, in the order of micro-batches: micro-batch `number` will put the row if it is not stored
+ * yet and it fits. Otherwise nothing happens. CLD_E_MEMORY only. */
 enum cld_status cld_feature_store_claim(struct cld_feature_store *f, const struct cld_document *d,
                                         size_t number, struct cld_error *err);
 

@@ -246,7 +246,7 @@ void cld_feed_use_bucket(struct cld_feed *f, size_t i)
     f->used = i;
 }
 
-/* Adds one row of a dataset as a document. Anchor lists grow behind each other; documents point to
+/* Adds one row of a dataset as a document. Anchor lists follow each other; documents point to
  * them by index until the list is complete (finish). */
 static enum cld_status add_document(struct cld_feed *f, const struct cld_row *row, uint64_t epoch,
                                     size_t max_anchors, size_t tag, bool heldout,

@@ -10,7 +10,7 @@
 struct cld_prompt {
     size_t row;       /* number of the line, from 0 */
     char source[17];  /* of its text and of `settings`: 16 digits of a SHA-256 */
-    json_t *messages; /* [{role, content}], owned by whoever got the prompt */
+    json_t *messages; /* [{role, content}], owned by the receiver of the prompt */
     json_t *id;       /* the row's "id", NULL: none; owned like it */
     int32_t *ids;     /* [n], rendered up to where the assistant begins; owned like it */
     size_t n;

@@ -136,7 +136,7 @@ enum cld_status cld_sampler_new(const struct cld_dataset *data, uint64_t seed, s
     return CLD_OK;
 }
 
-/* The first bin with room for n tokens. Unused bins have all of it, so there always is one. */
+/* The first bin that n tokens fit into. Unused bins are empty, so there always is one. */
 static size_t first_fit(struct cld_sampler *s, size_t n)
 {
     size_t i = 1;
@@ -163,7 +163,8 @@ static void pack(struct cld_sampler *s, uint64_t epoch, uint64_t first)
         s->n_bins = cld_max(s->n_bins, s->bin[i] + 1);
         s->begin[s->bin[i] + 1]++;
     }
-    /* begin[b] walks from the end of bin b - 1 to the end of bin b while the rows are dealt out. */
+    /* begin[b] walks from the end of bin b - 1 to the end of bin b while the rows are distributed.
+     */
     for (size_t b = 1; b <= s->n_bins; b++)
         s->begin[b] += s->begin[b - 1];
     for (size_t i = 0; i < n; i++)

@@ -20,14 +20,14 @@ uint64_t cld_sample_order(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i)
 
 /* Anchors of a document: uniform without replacement over the positions p where p and p + 1 are
  * supervised, at most max_anchors, ascending, as offsets within the document. SIZE_MAX takes
- * every such position (the held-out evaluation). `out` has room for min(max_anchors, n). Returns
+ * every such position (the held-out evaluation). `out` holds min(max_anchors, n). Returns
  * how many. */
 size_t cld_sample_anchors(uint64_t seed, uint64_t epoch, uint64_t row_id, const uint8_t *loss_mask,
                           size_t n, size_t max_anchors, int32_t *out);
 
 /* The prefix of the block at an anchor of a document of n tokens (variable-prefix): of the lengths
  * from 2 to block_size - 1, length l with a probability in proportion to 0.9^l. No longer than the
- * tokens behind the anchor, so that a row with a label stays; 1 where there is only one. */
+ * tokens after the anchor, so that a row with a label stays; 1 where there is only one. */
 int32_t cld_sample_prefix(uint64_t seed, uint64_t epoch, uint64_t row_id, size_t anchor, size_t n,
                           size_t block_size);
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-/* The text of cl/FILE with its includes put in, *n_bytes and a NUL behind it; freed with free().
+/* The text of cl/FILE with its includes put in, *n_bytes and a NUL after it; freed with free().
  * CLD_E_INTERNAL if the binary has no such file. */
 enum cld_status cld_kernel_source(const char *file, char **out, size_t *n_bytes,
                                   struct cld_error *err);

@@ -9,7 +9,8 @@ static const char mark[] = "//WG ";
 static const char hint[] =
     "use the portable kernels on this driver (the PTX path can be turned off)";
 
-/* The oldest PTX that knows every instruction that our kernels mark (tensormap.replace: 8.3). */
+/* The oldest PTX that knows every instruction in marked lines of our kernels
+ * (tensormap.replace: 8.3). */
 enum { oldest_major = 8, oldest_minor = 3 };
 
 /* A cursor over the text, line by line. */
@@ -154,7 +155,7 @@ static enum cld_status put_line(FILE *to, const struct line *l, const struct cld
     const char *p = skip_blanks(l), *found = find(l->at, l->end, mark), *value = NULL;
     if (found && found != p)
         return cld_fail(err, CLD_E_DEVICE, hint,
-                        "line %zu of the program text has a mark behind other text", l->number);
+                        "line %zu of the program text has a mark after other text", l->number);
     if (found) {
         report->n_uncommented++;
         fwrite(l->at, 1, (size_t)(p - l->at), to);

@@ -30,7 +30,7 @@ struct cld_ptx_report {
     size_t local_from; /* bytes that the largest array in local memory had; 0: not looked for */
 };
 
-/* The changed text (*n_out bytes and a NUL behind them), to be freed with free(). `text` need not
+/* The changed text (*n_out bytes and a NUL after them), to be freed with free(). `text` need not
  * end in a NUL; NULs at its end are dropped. CLD_E_DEVICE with the reason if it is not recognised:
  * no text, no `.version`, a version too old for the target, another target, a mark that does not
  * begin its line, no kernel, marks without a target that wants them or the other way round, not one

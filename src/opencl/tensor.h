@@ -3,7 +3,7 @@
  * A tensor is a plain record: [n_rows, n_cols], row-major, `ld` elements from one row to the next,
  * starting `offset` elements into `buf`. Vectors are one row. The plan fills the shape first and
  * the buffer when it is realised; before that `buf` is NULL. The buffer's owner is the plan (or
- * whoever created it), never the tensor. */
+ * its creator), never the tensor. */
 #ifndef CLD_OPENCL_TENSOR_H
 #define CLD_OPENCL_TENSOR_H
 

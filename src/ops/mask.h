@@ -1,7 +1,7 @@
-/* mask.h - who sees whom: spans of keys a query row sees, and the tile lists made from them.
+/* mask.h - visibility: spans of keys a query row sees, and the tile lists made from them.
  *
  * Context tokens of a micro-batch stand one after the other, whatever row or document they come
- * from (documents never see each other), and the rows of the drafter's blocks stand behind them. So
+ * from (documents never see each other), and the rows of the drafter's blocks follow them. So
  * key index k < n_ctx is context token k, and key n_ctx + r is draft row r. A query row sees two
  * ranges of keys and nothing else:
  *     [lo, hi)          context: its own document before the anchor (and inside the window)

@@ -3,7 +3,7 @@
  * q [n_q, n_heads * head_dim], k and v [n_keys, n_kv_heads * head_dim], o like q; query head h uses
  * KV head h / (n_heads / n_kv_heads). Softmax over the keys that mask.h's spans allow, scaled by
  * head_dim^-0.5 unless the plan is given another scale, statistics in float. A row that sees
- * nothing gives zeros and no gradient, and a key that nobody sees gets a gradient of exactly zero.
+ * nothing gives zeros and no gradient, and a key that no row sees gets a gradient of exactly zero.
  * NaN in a key reaches all rows that see it. lse [n_heads, n_q or more] F32 keeps log-sum-exp for
  * the backward pass; it is 0 for a row that sees nothing. Sparse visits listed tiles only and never
  * stores scores; dense stores them and exists as an oracle and as an explicit setting. Results are
@@ -76,13 +76,13 @@ struct cld_attention {
      * counted. */
     const struct cld_tensor *visited;
     struct cld_buf *scratch; /* plan.scratch_bytes; NULL where that is 0 */
-    /* o is [heads' columns, n_q], turned for the product that takes it, its begin and ld multiples
+    /* o is [heads' columns, n_q], transposed for the GEMM that reads it, its begin and ld multiples
      * of 8; up to round_up(n_q, 8) elements of a row are written. Only a forward pass, only where
      * cld_attention_transposes. */
     bool o_transposed;
 };
 
-/* Whether a forward pass may write o turned. */
+/* Whether a forward pass may write o transposed. */
 bool cld_attention_transposes(const struct cld_attention_plan *plan);
 
 /* n_q and n_keys are the mask's; both may be 0. CLD_E_INTERNAL with all shapes if they do not

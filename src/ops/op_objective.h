@@ -33,7 +33,7 @@ enum cld_status cld_soft_targets(struct cld_queue *q, const struct cld_soft_targ
  * of either side never exist. */
 struct cld_soft_loss {
     struct cld_head_loss head;      /* with a gradient */
-    const struct cld_tensor *state; /* [C, H] the target's residual stream behind its last layer */
+    const struct cld_tensor *state; /* [C, H] the target's residual stream after its last layer */
     const struct cld_tensor *norm;  /* [1, H] the target's final norm */
     float norm_eps;
     /* I32 [1, n or more]: the row of `state` that speaks of each z */

@@ -52,7 +52,7 @@ static enum cld_status refuse(const struct reader *r, const char *where, const c
                               struct cld_error *err)
 {
     return cld_fail(err, CLD_E_INPUT,
-                    "make it again with 'cldraft bench --tune', or runtime.tuning"
+                    "tune again with 'cldraft bench --tune', or set runtime.tuning"
                     " = off",
                     "%s: %s%s%s", r->name, where, *where ? ": " : "", why);
 }
@@ -203,12 +203,11 @@ enum cld_status cld_tuning_parse(const char *text, size_t n_bytes, const char *n
     *is_of_device = false;
     *err = (struct cld_error)CLD_ERROR_INIT;
     rename_keys(root);
-    enum cld_status s =
-        json_is_object(root)
-            ? take_table(&r, root, is_of_device, err)
-            : cld_fail(err, CLD_E_INPUT, "make it again with 'cldraft bench --tune'",
-                       "%s:%d: not a JSON object: %s", name, root ? 1 : e.line,
-                       root ? "another value" : e.text);
+    enum cld_status s = json_is_object(root)
+                            ? take_table(&r, root, is_of_device, err)
+                            : cld_fail(err, CLD_E_INPUT, "tune again with 'cldraft bench --tune'",
+                                       "%s:%d: not a JSON object: %s", name, root ? 1 : e.line,
+                                       root ? "another value" : e.text);
     json_decref(root);
     return s;
 }

@@ -97,7 +97,7 @@ static bool parse(const unsigned char *payload, size_t n_bytes, struct cld_verdi
     return at == end;
 }
 
-/* Makes no directory: a plan leaves nothing behind. */
+/* Makes no directory: a plan writes nothing. */
 static bool load(const char *cache_dir, const char *key, struct cld_verdicts *v)
 {
     unsigned char *payload = NULL;

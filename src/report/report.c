@@ -150,7 +150,7 @@ static void write_tiles(const struct cld_report *r)
     fputs("<dl class=\"tiles\">\n", r->to);
     snprintf(more, sizeof more, "of %s", cld_report_number(steps_wanted(run), other));
     tile(r, "Step", cld_report_number(steps_done(run), value), more);
-    score_tile(r, "Accepted, held-out", "heldout_accepted_length",
+    score_tile(r, "Accepted length, held-out", "heldout_accepted_length",
                *cld_run_data_value(run, "data", "heldout") &&
                        strcmp(cld_run_data_value(run, "data", "heldout"), "none")
                    ? "not evaluated yet"
@@ -187,7 +187,7 @@ static void write_comparison(const struct cld_report *r)
         bool best;
     } columns[] = {{"loss", "loss", false},
                    {"held-out loss", "heldout_loss", false},
-                   {"accepted, held-out", "heldout_accepted_length", false},
+                   {"accepted length, held-out", "heldout_accepted_length", false},
                    {"best", "heldout_accepted_length", true},
                    {"tokens per cycle", "decoded_tokens_per_cycle", false}};
     char v[32], w[32];

@@ -41,7 +41,7 @@ struct cld_bpe {
     size_t merges_mask;
     uint64_t *maybe;      /* [MAYBE_BITS / 64] bit set: some pair with this hash can be merged */
     int32_t of_byte[256]; /* token of a single byte, or -1 */
-    bool ignore_merges;   /* a word that is a token is taken as it is */
+    bool ignore_merges;   /* a word that is a token stays whole */
 };
 
 /* ---- the byte alphabet: every byte has a printable character of its own in spellings ---- */
@@ -124,7 +124,7 @@ int32_t cld_bpe_find(const struct cld_bpe *b, const char *token, size_t n)
     return b->names[name_slot(b, token, n)];
 }
 
-/* Most pairs asked for cannot be merged, and most of those are told by one bit. */
+/* Most pairs asked for cannot be merged, and one bit shows this for most of them. */
 static bool maybe_merged(const struct cld_bpe *b, uint64_t hash)
 {
     uint64_t bit = hash % MAYBE_BITS;

@@ -38,7 +38,7 @@ int32_t cld_bpe_find(const struct cld_bpe *b, const char *token, size_t n);
 /* The spelling of a token, borrowed; NULL if no token has this id. */
 const char *cld_bpe_spelling(const struct cld_bpe *b, int32_t id, size_t *n);
 
-/* The bytes that a spelling stands for go to `to` (room for n); returns how many, or SIZE_MAX if
+/* The bytes that a spelling stands for go to `to` (n bytes); returns how many, or SIZE_MAX if
  * the spelling has characters outside the byte alphabet. */
 size_t cld_bpe_spelling_bytes(const char *spelling, size_t n, char *to);
 

@@ -83,8 +83,8 @@ enum cld_status cld_chat_history(enum cld_chat_template t, const struct cld_mess
 enum cld_status cld_chat_declared(const char *model_dir, char hash[65], bool *is_known,
                                   enum cld_chat_template *out, struct cld_error *err);
 
-/* mask[i] = 1 for tokens that begin inside a supervised span, else 0; mask has room for
- * tokens->n. */
+/* mask[i] = 1 for tokens that begin inside a supervised span, else 0; [tokens->n].
+ */
 void cld_chat_mask(const struct cld_chat *chat, const struct cld_tokens *tokens, uint8_t *mask);
 
 #endif

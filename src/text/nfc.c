@@ -41,9 +41,9 @@ static bool all_inert(const char *s, size_t n)
     return true;
 }
 
-/* Characters younger than Unicode 9 that are combining marks, or decompose, or are the part that
- * tells a younger composition from none. The tables behind Hugging Face's NFC are of Unicode 9:
- * there these stand alone, wherever they stand. (Found by comparing the two; up to Unicode 18.) */
+/* Characters younger than Unicode 9 that are combining marks, or decompose, or are a part of
+ * a younger composition. The tables of Hugging Face's NFC are of Unicode 9, which leaves these
+ * alone. (Found by comparing the two; up to Unicode 18.) */
 static const int32_t young[][2] = {
     {0x5c8, 0x5c9},     {0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},
     {0x9fe, 0x9fe},     {0xc3c, 0xc3c},     {0xd3b, 0xd3c},     {0xeba, 0xeba},

@@ -207,7 +207,7 @@ static enum cld_status pass(const struct cutter *c, size_t step, const struct cl
                             size_t begin, size_t end)
 {
     struct cld_word part = {w->bytes + begin, end - begin, w->at + begin, w->n_added};
-    if (w->n_added && begin) { /* the added space stays behind in an earlier part */
+    if (w->n_added && begin) { /* the added space stays in an earlier part */
         part.at--;
         part.n_added = 0;
     }

@@ -22,7 +22,7 @@ enum cld_status cld_pretokenizer_new(const json_t *config, struct cld_pretokeniz
 void cld_pretokenizer_free(struct cld_pretokenizer *p);
 
 /* One word: n bytes at `word`. Its byte k comes from the text's byte at + max(k - n_added, 0):
- * n_added (0 or 1) is a space that ByteLevel put in front. */
+ * n_added (0 or 1) is a space that ByteLevel put before it. */
 struct cld_word {
     const char *bytes;
     size_t n, at, n_added;

@@ -121,7 +121,7 @@ static enum cld_status check_added_id(const struct cld_tokenizer *t,
     return CLD_OK;
 }
 
-/* Reads entry `index`; *normalised tells which of the two sets it belongs to. */
+/* Reads entry `index`; *normalised is the set it belongs to. */
 static enum cld_status read_added(struct cld_tokenizer *t, const json_t *config, size_t index,
                                   bool *normalised, struct cld_error *err)
 {

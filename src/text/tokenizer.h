@@ -53,7 +53,7 @@ void cld_tokens_release(struct cld_tokens *tokens);
 enum cld_status cld_encode(struct cld_encoder *e, const char *text, size_t n_bytes, bool special,
                            struct cld_tokens *out, struct cld_error *err);
 
-/* The bytes of ids[0..n), added tokens as their content, as a malloc'd array with a NUL behind it.
+/* The bytes of ids[0..n), added tokens as their content, as a malloc'd array with a NUL after it.
  * Not necessarily UTF-8: a token may hold a part of a character. CLD_E_INPUT: an unknown id. */
 enum cld_status cld_decode(const struct cld_tokenizer *t, const int32_t *ids, size_t n, char **out,
                            size_t *n_bytes, struct cld_error *err);

@@ -162,7 +162,7 @@ enum cld_status cld_data_checks_run(const struct cld_config *cfg, const struct c
     return judge(cfg->checks.supervision, "supervision", check_supervision(d, &all, err), err);
 }
 
-/* --- what is told ----------------------------------------------------------------------------- */
+/* --- what is logged --------------------------------------------------------------------------- */
 
 void cld_data_checks_shares(const struct cld_dataset_counts *c, char *to, size_t n)
 {

@@ -45,7 +45,7 @@ void cld_progress_step(struct cld_progress *p, const struct cld_progress_line *l
     if (terminal)
         write_bar(bar, 20, (double)l->step / (double)p->n_steps);
     cld_log_progress(done,
-                     "%s%sstep %zu/%zu  loss %.4f  accuracy %.3f  accepted %.2f  norm %.2f  "
+                     "%s%sstep %zu/%zu  loss %.4f  accuracy %.3f  accepted length %.2f  norm %.2f  "
                      "rate %.2e  %.0f tokens/s  %s %s",
                      bar, terminal ? " " : "", l->step, p->n_steps, l->loss, l->accuracy,
                      l->accepted, l->grad_norm, l->learning_rate, l->tokens_per_s,

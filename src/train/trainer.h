@@ -1,4 +1,4 @@
-/* trainer.h - a training run, from rows to checkpoints: begins the workers (pipeline.h), tells
+/* trainer.h - a training run, from rows to checkpoints: begins the workers (pipeline.h), reports
  * them what to do, and keeps the run directory.
  *
  * Thread: main. Signals (signals.h) end it after a step with a checkpoint and CLD_E_INTERRUPTED. */
