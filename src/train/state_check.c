@@ -151,8 +151,7 @@ static enum cld_status describe(struct cld_state_check *c, const struct cld_conf
                                                .n_tokens = n_tokens,
                                                .n_positions = n_tokens,
                                                .taps = c->layers,
-                                               .n_taps = c->n_layers,
-                                               .no_head = true};
+                                               .n_taps = c->n_layers};
     if (!(c->plan = cld_plan_new()))
         return cld_fail_memory(err, "a plan");
     if ((s = cld_queue_open_probed(device, &queue, &c->q, err)) ||
