@@ -51,8 +51,9 @@ static enum cld_status change_text(struct cld_queue *q, const struct cld_ptx_cha
     cld_debug(
         "%s: %s: PTX %s, %s to %s, %zu instructions uncommented, %zu of %zu kernels capped at "
         "%u registers, local memory of %zu bytes to %zu",
-        q->handle.name, key, report.version, report.from, report.to, report.n_uncommented, report.n_capped,
-        report.n_kernels, change->max_registers, report.local_from, change->local_bytes);
+        q->handle.name, key, report.version, report.from, report.to, report.n_uncommented,
+        report.n_capped, report.n_kernels, change->max_registers, report.local_from,
+        change->local_bytes);
     clReleaseProgram(*p);
     *p = assembled;
     assembled = NULL;
