@@ -108,5 +108,4 @@ const struct cld_attention_impl cld_attention_dense = {
     NULL,
     shape,
     forward,
-    backward,
-    false};
+    backward};

@@ -177,19 +177,9 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
                     CLD_TENSOR_ARGS(g->d_k), CLD_TENSOR_ARGS(g->d_v), CLD_BUF(a->scratch));
 }
 
-const struct cld_attention_impl cld_attention_sparse_cpu = {"sparse cpu",
-                                                            CLD_ATTENTION_SPARSE,
-                                                            {[CLD_CLASS_CPU] = true},
-                                                            NULL,
-                                                            shape_cpu,
-                                                            forward,
-                                                            backward,
-                                                            false};
-const struct cld_attention_impl cld_attention_sparse_gpu = {"sparse gpu",
-                                                            CLD_ATTENTION_SPARSE,
-                                                            {[CLD_CLASS_GPU] = true},
-                                                            NULL,
-                                                            shape_gpu,
-                                                            forward,
-                                                            backward,
-                                                            false};
+const struct cld_attention_impl cld_attention_sparse_cpu = {
+    "sparse cpu", CLD_ATTENTION_SPARSE, {[CLD_CLASS_CPU] = true}, NULL, shape_cpu, forward,
+    backward};
+const struct cld_attention_impl cld_attention_sparse_gpu = {
+    "sparse gpu", CLD_ATTENTION_SPARSE, {[CLD_CLASS_GPU] = true}, NULL, shape_gpu, forward,
+    backward};
