@@ -40,7 +40,7 @@ static void causality_that_a_runtime_lacks(void **state)
     (void)state;
     struct cld_export x = plain();
     x.format = CLD_EXPORT_SPECULATORS; /* one word for all layers */
-    FAILS(cld_export_check(&x, &err), CLD_E_USAGE, "all would be served alike");
+    FAILS(cld_export_check(&x, &err), CLD_E_USAGE, "programs would treat all layers alike");
     x.file.config.sliding_causal = false;
     OK(cld_export_check(&x, &err));
     x.runtime = CLD_EXPORT_SGLANG;

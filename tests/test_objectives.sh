@@ -112,7 +112,7 @@ for precision in fp32 bf16; do
     check '  evaluating it leaves the weights alone' same_weights "mean-$precision" \
         "shown-$precision"
     check '  and gives other figures' others "mean-$precision" "shown-$precision"
-    check '  and the log says what they are' grep -q 'best .*, of the mean of weights,' \
+    check '  and the log says what they are' grep -q 'best .*, of the averaged weights,' \
         "$scratch/shown-$precision/log.txt"
     run "stopped-$precision" "${p[@]}" --set eval.ema=yes
     rm -r "$scratch/stopped-$precision/checkpoints/step-4" \

@@ -158,10 +158,10 @@ ends() {
 slash=$scratch/slash
 short "$slash//"
 short "$slash/"
-check 'a slash after run.dir' ends 0 'slash held a run: it is kept as .*/slash\.1$'
+check 'a slash after run.dir' ends 0 'slash held another run: it was renamed to .*/slash\.1$'
 ln -s slash "$scratch/link"
 short "$scratch/link"
-check 'run.dir is a symbolic link' ends 0 'slash held a run: it is kept as .*/slash\.2$'
+check 'run.dir is a symbolic link' ends 0 'slash held another run: it was renamed to .*/slash\.2$'
 check 'the link stays' test -L "$scratch/link" -a -d "$slash"
 short "$slash/."
 check 'run.dir cannot be renamed' ends 2 'choose another run\.dir'
@@ -176,7 +176,7 @@ check 'and what it has not come to again' test -s "$slash/checkpoints/old-step-4
 short "$scratch/one"
 short "$scratch/other"
 short "$scratch/other" --set train.steps=3 --resume "$scratch/one"
-check 'resuming into the directory of another run' ends 0 'other held a run: it is kept as .*r\.1$'
+check 'resuming into the directory of another run' ends 0 'other held another run: it was renamed to .*r\.1$'
 check 'which is a run of its own' test ! -e "$scratch/other/checkpoints/step-2"
 short "$scratch/new" --resume "$scratch/one"
 check 'resuming at the last step' ends 0 'checkpoint .*/new/checkpoints/step-2$'

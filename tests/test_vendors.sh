@@ -9,7 +9,7 @@ expect 'a page is made' 0 '^## Quirks' check-kernels --summary tests/data/golden
 cp "$scratch/stdout" "$scratch/page"
 check 'docs/vendors.md is it' diff -u docs/vendors.md "$scratch/page"
 expect 'nothing to summarize' 2 'nothing to summarize' check-kernels --summary
-expect 'files without --summary' 2 'files go with --summary alone' check-kernels tests/data/golden/pocl.json
+expect 'files without --summary' 2 'FILE arguments need --summary' check-kernels tests/data/golden/pocl.json
 expect 'no golden file' 3 ': not a JSON object' check-kernels --summary docs/vendors.md
 cat >"$scratch/golden.json" <<'END'
 {"format": 2, "columns": {"P, D: source": {"platform": "P", "device": "D", "path": "source",

@@ -89,16 +89,15 @@ enum cld_status cld_bench_gemm(const struct cld_bench *b, struct cld_queue *q,
                 enum cld_dtype storage = cld_bench_storage(b, k);
                 enum cld_gemm_backend backend = (enum cld_gemm_backend)backends->v[j];
                 if (backend == CLD_GEMM_CLBLAST && storage != CLD_F32) {
-                    cld_info("gemm: clblast is left out in %s, it takes fp32 alone",
+                    cld_info("gemm: clblast is left out in %s, it needs fp32",
                              cld_bench_storage_name(storage));
                     continue;
                 }
                 if ((backend == CLD_GEMM_SM80 || backend == CLD_GEMM_SM90A) &&
                     (storage != CLD_BF16 || !strcmp(cld_gemm_backend_name(q, backend), "none"))) {
-                    cld_info(
-                        "gemm: %s is left out in %s, it takes bf16 on NVIDIA tensor cores alone",
-                        backend == CLD_GEMM_SM80 ? "sm80" : "sm90a",
-                        cld_bench_storage_name(storage));
+                    cld_info("gemm: %s is left out in %s, it needs bf16 and NVIDIA tensor cores",
+                             backend == CLD_GEMM_SM80 ? "sm80" : "sm90a",
+                             cld_bench_storage_name(storage));
                     continue;
                 }
                 for (int kind = CLD_GEMM_NT; kind <= CLD_GEMM_TN; kind++)

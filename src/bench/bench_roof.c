@@ -99,7 +99,6 @@ enum cld_status cld_bench_roof_gemm(const struct cld_bench *b, enum cld_dtype st
         if (best.min_ms > long_ms)
             break;
     }
-    cld_info("the best product in %s reaches %.1f GFLOP/s", cld_bench_storage_name(storage),
-             *gflops);
+    cld_info("the best GEMM in %s reaches %.1f GFLOP/s", cld_bench_storage_name(storage), *gflops);
     return CLD_OK;
 }

@@ -122,7 +122,7 @@ static enum cld_status tune_all(struct run *t, struct cld_error *err)
         double now = cld_clock_ms(), end = t->begun_ms + t->o->limit_s * 1e3;
         double deadline = now + (end - now) / (double)n_left--;
         if (t->o->limit_s > 0 && now > end) {
-            cld_warn("the time is up: %s/%s and what follows is left out",
+            cld_warn("time is up: %s/%s and later classes are skipped",
                      cld_tunable_kernel(family)->name, cld_tunable_kernel(family)->classes[class]);
             break;
         }

@@ -34,7 +34,7 @@ static enum cld_status join(struct cld_sweep *s, size_t key, size_t leader, stru
 {
     size_t n = s->values[key].n, want = s->values[leader].n;
     if (n != want)
-        return cld_fail(err, CLD_E_USAGE, "zipped keys have as many values each",
+        return cld_fail(err, CLD_E_USAGE, "give zipped keys the same number of values",
                         "sweep.zip: %s has %zu values, %s has %zu", s->names[leader], want,
                         s->names[key], n);
     s->leader[key] = leader;

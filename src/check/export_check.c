@@ -23,8 +23,8 @@ static enum cld_status check_taps(const struct cld_export *x, struct cld_error *
          * state, some nothing. */
         if ((size_t)f->taps[i] + 1 >= n)
             return cld_fail(err, CLD_E_USAGE, "train with taps below the last layer",
-                            "tap %d is the last of %zu layers, of which programs serve the state "
-                            "after the final norm, or none",
+                            "tap %d is the last of %zu layers, whose state programs serve after "
+                            "the final norm, or not at all",
                             f->taps[i], n);
     }
     return CLD_OK;
@@ -45,7 +45,7 @@ static enum cld_status check_tokens(const struct cld_export *x, struct cld_error
     if (special)
         return cld_fail(
             err, CLD_E_USAGE, "train with a reserved token as drafter.mask_token",
-            "mask token %d is the target's pad or eos token, which programs treat apart",
+            "mask token %d is the target's pad or eos token, which programs treat specially",
             (int)c->mask_token);
     return CLD_OK;
 }
@@ -77,7 +77,7 @@ enum cld_status cld_export_check(const struct cld_export *x, struct cld_error *e
     if (x->format == CLD_EXPORT_SPECULATORS && slides && full && c->sliding_causal)
         return cld_fail(err, CLD_E_USAGE, "use --format hf",
                         "layout speculators cannot say that sliding layers are causal inside a "
-                        "block and full ones are not: all would be served alike");
+                        "block and full ones are not: programs would treat all layers alike");
     if (x->format == CLD_EXPORT_HF && slides && !c->sliding_causal && sglang)
         return cld_fail(
             err, CLD_E_USAGE,

@@ -88,7 +88,7 @@ enum cld_status cld_cmd_bench(const struct cld_args *a, struct cld_error *err)
     enum cld_log_level level = cld_args_log_level(a, cfg.log.level);
     cld_log_set_level(level);
     if (cld_args_flag(a, "tune") && cfg.swept.n) {
-        s = cld_fail(err, CLD_E_USAGE, "take [sweep] out, or tune one of its points",
+        s = cld_fail(err, CLD_E_USAGE, "remove [sweep], or tune one of its points",
                      "--tune does not go with a [sweep] of %zu keys", cfg.swept.n);
         goto done;
     }

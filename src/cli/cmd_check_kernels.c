@@ -156,7 +156,7 @@ static enum cld_status judge(const struct cld_args *a, const struct cld_check_ma
                  g.n_regressions, g.n_differences);
         return g.n_regressions
                    ? cld_fail(err, CLD_E_CHECK, "the lines REGRESSION name them",
-                              "%zu kernel checks fail that did not before", g.n_regressions)
+                              "%zu kernel checks fail that passed before", g.n_regressions)
                    : CLD_OK;
     }
     if (m->n_failed)
@@ -202,8 +202,8 @@ enum cld_status cld_cmd_check_kernels(const struct cld_args *a, struct cld_error
     if (cld_args_flag(a, "summary"))
         return summarize(a, err);
     if (cld_args_n(a))
-        return cld_fail(err, CLD_E_USAGE, "golden files to compare with are named by --golden",
-                        "files go with --summary alone");
+        return cld_fail(err, CLD_E_USAGE, "use --golden FILE to compare with a golden file",
+                        "FILE arguments need --summary");
     if (all && cld_args_value(a, "program"))
         return cld_fail(err, CLD_E_USAGE, "leave one of them out",
                         "--all takes every program path: it does not go with --program");

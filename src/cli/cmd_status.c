@@ -46,7 +46,7 @@ static void print_status(const json_t *root, bool alive)
     if (alive || has_ended(state))
         printf("run          %s", state);
     else
-        printf("run          died while it was %s; go on with --resume", state);
+        printf("run          died while it was %s; continue with --resume", state);
     printf(" (process %.0f, %.0f s ago)\n", real_of(root, "pid"), age_s);
     printf("step         %.0f of %.0f\n", real_of(root, "step"), real_of(root, "steps"));
     printf("features     %s\n", text_of(root, "features"));
@@ -76,8 +76,8 @@ static enum cld_status show(const char *dir, bool *ended, struct cld_error *err)
     bool alive = cld_status_file_alive(dir);
     enum cld_status s = cld_json_load(path, &root, err);
     if (!s && strcmp(text_of(root, "format"), "cldraft-status-1"))
-        s = cld_fail(err, CLD_E_INPUT, "it is of another version", "%s is no status of a run",
-                     path);
+        s = cld_fail(err, CLD_E_INPUT, "it is from another version of cldraft",
+                     "%s is no status of a run", path);
     if (!s)
         print_status(root, alive);
     *ended = !alive;

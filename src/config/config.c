@@ -326,7 +326,7 @@ static enum cld_status diff_key(const struct cld_config *old, const struct cld_c
         if (!grows)
             s = cld_fail(err, CLD_E_USAGE,
                          k->change == CLD_KEY_GROWS
-                             ? "it may only become larger; to do otherwise, start a new run"
+                             ? "only a larger value is allowed; for another one, start a new run"
                              : "set it back, or start a new run in another run.dir",
                          "%s.%s is %s (%s), but the run began with %s", k->section, k->name,
                          *b ? b : "not given", where(now, k, origin, sizeof origin),

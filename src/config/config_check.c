@@ -96,11 +96,12 @@ static enum cld_status check_layers(const struct cld_config *cfg, struct cld_err
                       "drafter.layer_types has sliding layers, drafter.sliding_window is none");
     if (!slides && cfg->drafter.sliding_window)
         return REFUSE(cfg, "drafter.sliding_window",
-                      "take it out, or name sliding_attention in drafter.layer_types",
+                      "remove it, or add sliding_attention to drafter.layer_types",
                       "drafter.sliding_window is %zu, but no layer slides",
                       cfg->drafter.sliding_window);
     if (slides && cfg->drafter.sliding_window < cfg->drafter.block_size)
-        return REFUSE(cfg, "drafter.sliding_window", "a window holds a whole block at least",
+        return REFUSE(cfg, "drafter.sliding_window",
+                      "set drafter.sliding_window to drafter.block_size or more",
                       "drafter.sliding_window is %zu, drafter.block_size is %zu",
                       cfg->drafter.sliding_window, cfg->drafter.block_size);
     return CLD_OK;
@@ -110,7 +111,7 @@ static enum cld_status check_heads(const struct cld_config *cfg, struct cld_erro
 {
     size_t heads = cfg->drafter.heads, kv_heads = cfg->drafter.kv_heads;
     if (heads && kv_heads && heads % kv_heads)
-        return REFUSE(cfg, "drafter.kv_heads", "choose a divisor",
+        return REFUSE(cfg, "drafter.kv_heads", "choose a value that divides drafter.heads",
                       "drafter.kv_heads %zu does not divide drafter.heads %zu", kv_heads, heads);
     if (cfg->drafter.head_dim % 8)
         return REFUSE(cfg, "drafter.head_dim", "choose a multiple of 8",
@@ -153,13 +154,13 @@ static enum cld_status check_objective(const struct cld_config *cfg, enum cld_co
         return REFUSE(cfg, "train.objective", "use drafter.layout = dflash",
                       "train.objective is variable-prefix, drafter.layout is anchor-first");
     if (o == CLD_OBJECTIVE_VARIABLE_PREFIX && cfg->drafter.block_size == 2)
-        return REFUSE(cfg, "drafter.block_size", "blocks of 3 tokens or more have a prefix to vary",
+        return REFUSE(cfg, "drafter.block_size", "set drafter.block_size to 3 or more",
                       "drafter.block_size is 2, train.objective is variable-prefix");
     if (cfg->eval.ema && !(cfg->train.ema > 0) && use == CLD_CONFIG_TRAIN)
         return REFUSE(cfg, "eval.ema", "set train.ema, for example to 0.999",
                       "eval.ema is yes, train.ema is no");
     if (anchor_first && cfg->drafter.block_size > 63)
-        return REFUSE(cfg, "drafter.block_size", "63 tokens and the known one are the most",
+        return REFUSE(cfg, "drafter.block_size", "set drafter.block_size to 63 or less",
                       "drafter.block_size is %zu, drafter.layout is anchor-first",
                       cfg->drafter.block_size);
     return CLD_OK;
@@ -169,7 +170,7 @@ static enum cld_status check_schedule(const struct cld_config *cfg, struct cld_e
 {
     double warmup = cfg->train.warmup, decay = cfg->train.wsd_decay;
     if (cfg->train.schedule == CLD_SCHEDULE_WSD && warmup + decay > 1)
-        return REFUSE(cfg, "train.wsd_decay", "their sum is at most 1",
+        return REFUSE(cfg, "train.wsd_decay", "lower one of them: their sum must be at most 1",
                       "train.warmup %g and train.wsd_decay %g overlap", warmup, decay);
     return CLD_OK;
 }
@@ -198,9 +199,9 @@ static enum cld_status check_features(const struct cld_config *cfg, struct cld_e
         return REFUSE(cfg, "eval.buckets", "evaluate with features.mode = online",
                       "eval.buckets has %zu files, features.mode is offline", cfg->eval.buckets.n);
     if (cfg->features.limit_gib > 0 && cfg->features.mode != CLD_FEATURES_HYBRID)
-        return REFUSE(cfg, "features.limit_gib", "only hybrid writes features: take it out",
-                      "features.limit_gib is %g, features.mode is not hybrid",
-                      cfg->features.limit_gib);
+        return REFUSE(
+            cfg, "features.limit_gib", "remove it: only features.mode = hybrid writes features",
+            "features.limit_gib is %g, features.mode is not hybrid", cfg->features.limit_gib);
     /* Such a run has target workers even where none are named, and the list has no number for them.
      */
     if (cfg->features.mode == CLD_FEATURES_HYBRID && cfg->memory.limit_gib.n > 1 &&
@@ -216,7 +217,7 @@ static enum cld_status check_sweep(const struct cld_config *cfg, enum cld_config
                                    struct cld_error *err)
 {
     if (cfg->swept.n && use != CLD_CONFIG_BENCH)
-        return cld_fail(err, CLD_E_USAGE, "take [sweep] out, or call 'cldraft bench'",
+        return cld_fail(err, CLD_E_USAGE, "remove [sweep], or run 'cldraft bench'",
                         "%s: [sweep] gives several values to %s", cfg->path, cfg->swept.v[0].name);
     return CLD_OK;
 }

@@ -49,8 +49,7 @@ enum cld_status cld_json_known(const json_t *object, const char *where, const ch
             k++;
         if (!*k)
             return cld_fail(err, CLD_E_INPUT,
-                            "nothing in this file is ignored; remove the key if "
-                            "it has no effect",
+                            "no key of this file is ignored; remove the key if it has no effect",
                             "%s: unknown key \"%s\"", where, key);
     }
     return CLD_OK;

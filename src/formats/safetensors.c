@@ -258,13 +258,13 @@ enum cld_status cld_safetensors_expect(const struct cld_safetensors *st, const c
     print_dtypes(types, sizeof types, dtypes);
     print_shape(wanted, sizeof wanted, n_dims, shape);
     if (!t)
-        return cld_fail(err, CLD_E_INPUT, "is it the right file, of the architecture expected?",
+        return cld_fail(err, CLD_E_INPUT, "check that it is the right file for this architecture",
                         "%.300s: has no tensor %.128s (%s %s) among its %zu", st->path, name, types,
                         wanted, st->n_tensors);
     const char *path = st->shards[t->i_shard].path;
     if (t->n_dims != n_dims || (n_dims && memcmp(t->shape, shape, n_dims * sizeof *shape))) {
         print_shape(found, sizeof found, t->n_dims, t->shape);
-        return cld_fail(err, CLD_E_INPUT, "do the weights belong to this configuration?",
+        return cld_fail(err, CLD_E_INPUT, "check that the weights belong to this configuration",
                         "%.200s: tensor %.128s of the wrong shape: %s in the file, %s expected",
                         path, name, found, wanted);
     }

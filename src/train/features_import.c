@@ -127,7 +127,7 @@ static enum cld_status read_states(struct import *m, const struct cld_safetensor
                         cld_dtype_name(want));
     if (t->shape[0] < row->n || t->shape[1] != n_states || t->shape[2] != hidden)
         return cld_fail(err, CLD_E_INPUT,
-                        "states are those of --layers and, last, that behind the last layer",
+                        "states are those of --layers and, last, that after the last layer",
                         "%s: hidden_states is [%zu, %zu, %zu], wanted is [%zu or more, %zu, %zu]",
                         path, t->shape[0], t->shape[1], t->shape[2], row->n, n_states, hidden);
     if (row->n > m->cap_tokens) {
@@ -240,7 +240,7 @@ static enum cld_status check_states(const struct import *m, const struct cld_row
         }
         if (!(nearest < most_off))
             s = cld_fail(err, CLD_E_INPUT,
-                         "the files are of another model or template, or behind the final norm",
+                         "the files are of another model or template, or after the final norm",
                          "%s: state %zu is like no layer of the target: off by %.2g from layer %zu",
                          path, i, nearest, best);
         else if (best != said)

@@ -68,7 +68,7 @@ static enum cld_status keep_old_run(const char *dir, struct cld_error *err)
             cld_fail(err, CLD_E_USAGE, "choose another run.dir",
                      "%s holds a run and cannot be renamed to keep it: %s", dir, strerror(failed));
         else
-            cld_info("%s held a run: it is kept as %s", dir, aside);
+            cld_info("%s held another run: it was renamed to %s", dir, aside);
         free(aside);
         return failed ? err->status : CLD_OK;
     }

@@ -331,7 +331,7 @@ static enum cld_status train(struct cld_trainer *t, struct cld_error *err)
         if (stop && (s = save_last(t, err)))
             return s;
         if (stop)
-            return cld_fail(err, CLD_E_INTERRUPTED, "go on with --resume",
+            return cld_fail(err, CLD_E_INTERRUPTED, "continue with --resume",
                             "stopped by a signal after step %lld; checkpoint %s/step-%lld written",
                             (long long)t->state.step, t->checkpoints, (long long)t->state.step);
     }
@@ -367,7 +367,7 @@ static void summarise(const struct cld_trainer *t, const char *balance, double b
     if (t->store) {
         struct cld_feature_counts n = cld_feature_store_counts(t->store);
         cld_info(
-            "features %s: %zu times a row was read, %zu rows were computed and kept; %zu rows, "
+            "features %s: rows were read %zu times, %zu rows were computed and stored; %zu rows, "
             "%.3f GiB",
             t->features, n.n_read, n.n_put, n.n_rows, (double)n.n_bytes / 0x1p30);
     } else {
@@ -376,7 +376,7 @@ static void summarise(const struct cld_trainer *t, const char *balance, double b
     if (t->state.best_step >= 0)
         cld_info("best held-out accepted length%s%s %.4f at step %lld",
                  t->set.decodes ? " by decoding" : "",
-                 t->cfg->eval.ema ? ", of the mean of weights," : "", t->state.best_accepted,
+                 t->cfg->eval.ema ? ", of the averaged weights," : "", t->state.best_accepted,
                  (long long)t->state.best_step);
 }
 
