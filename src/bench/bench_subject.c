@@ -242,6 +242,8 @@ static enum cld_status make_attentions(struct cld_tune_shapes *z, struct cld_que
         if (!(s = cld_bench_case_open(&p->cases[i], q, err)))
             s = cld_bench_attention_make(b, &p->cases[i], batch, windows[i], subject->storage,
                                          &p->t[i], err);
+        if (!s && p->t[i].plan.tuned != subject->family) /* tensor cores, in this storage */
+            *any = false;
         at += (size_t)snprintf(subject->of + at, sizeof subject->of - at,
                                "%s%zu x %zu rows over %zu tokens, window %zu", i ? ", " : "",
                                batch->n_blocks, batch->block_size, batch->n_ctx, windows[i]);
@@ -338,9 +340,8 @@ static const struct {
     [CLD_TUNED_QKNORM_ROPE] = {&works, true, {{"qknorm_rope forward", "qknorm_rope backward"}}},
     [CLD_TUNED_SWIGLU] = {&works, true, {{"swiglu forward", "swiglu backward"}}},
     [CLD_TUNED_CROSS_ENTROPY] = {&works, false, {{"cross-entropy alone"}, {"cross-entropy"}}},
-    [CLD_TUNED_SUM_SQUARES] = {&works, false, {{"gradient norm"}}},
-    [CLD_TUNED_ADAMW] = {&works, true, {{"adamw"}}},
-    [CLD_TUNED_ATTENTION_CPU] = {&attentions, true, {{NULL}}}};
+    [CLD_TUNED_ATTENTION_CPU] = {&attentions, true, {{NULL}}},
+    [CLD_TUNED_ATTENTION_GPU] = {&attentions, true, {{NULL}}}};
 
 static const char *const *names_of(const struct cld_tune_subject *subject)
 {

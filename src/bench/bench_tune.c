@@ -138,13 +138,13 @@ static enum cld_status table_path(const struct run *t, char **out, struct cld_er
     char *dir = NULL;
     struct cld_cache *cache = NULL;
     if (t->o->out) {
-        if (!(s = cld_tuning_writable(t->o->out, false, t->shapes.bench.device, err)))
+        if (!(s = cld_tuning_writable(t->o->out, CLD_TUNING_NAMED, t->shapes.bench.device, err)))
             *out = cld_format("%s", t->o->out);
     } else if (!(s = cld_cache_dir(t->shapes.bench.cfg->runtime.cache_dir, &dir, err)) && dir &&
                (cache = cld_cache_open(dir, CLD_CACHE_CAP_BYTES))) {
         *out = cld_tuning_path(dir, t->shapes.bench.device);
         if (*out)
-            s = cld_tuning_writable(*out, true, t->shapes.bench.device, err);
+            s = cld_tuning_writable(*out, CLD_TUNING_AUTOMATIC, t->shapes.bench.device, err);
     } else if (!s) {
         s = cld_fail(err, CLD_E_USAGE, "add --out FILE, or set runtime.cache_dir",
                      "there is no directory for the table of tuned kernels");
