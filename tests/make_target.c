@@ -115,16 +115,16 @@ static const char *text(const json_t *change, const char *key)
 /* Names that begin with `prefix` get `to` in its place, or are removed. */
 static void rename_all(const char *prefix, const char *to)
 {
-    size_t n_kept = 0, n = strlen(prefix);
+    size_t n_used = 0, n = strlen(prefix);
     for (size_t i = 0; i < n_tensors; i++) {
         struct tensor t = tensors[i];
         bool meant = !strncmp(t.name, prefix, n);
         if (meant && to)
             snprintf(t.name, sizeof t.name, "%s%.100s", to, tensors[i].name + n);
         if (!meant || to)
-            tensors[n_kept++] = t;
+            tensors[n_used++] = t;
     }
-    n_tensors = n_kept;
+    n_tensors = n_used;
 }
 
 static void change(const json_t *c)

@@ -16,7 +16,7 @@
 
 enum { MAX_WORDS = 16 };
 
-/* Cuts `line` at its blanks and parses it as the words behind "cldraft"; they stay in `line`. */
+/* Cuts `line` at its blanks and parses it as the words after "cldraft"; they stay in `line`. */
 static enum cld_status parse(char *line, struct cld_args **a, struct cld_error *err)
 {
     static char program[] = "cldraft";

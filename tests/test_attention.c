@@ -69,7 +69,7 @@ enum { N_HEADS = 3, N_KV_HEADS = 1, HEAD_DIM = 64, BLOCK = 8, N_BLOCKS = 7, N_CT
 enum { N_Q = N_BLOCKS * BLOCK, N_KEYS = N_CTX + N_Q };
 enum { Q_COLS = N_HEADS * HEAD_DIM, K_COLS = N_KV_HEADS * HEAD_DIM };
 
-/* Two documents, [0, 40) and [40, 100); one block without context and one that is padding. Nobody
+/* Two documents, [0, 40) and [40, 100); one block without context and one that is padding. No row
  * sees tokens 33 to 39 and 77 to 99. */
 static const struct cld_block blocks[N_BLOCKS] = {{0, 5},   {0, 20},  {0, 33}, {40, 40},
                                                   {40, 60}, {40, 77}, {0, -1}};
@@ -266,7 +266,7 @@ static void test_bits(void **state)
     check_bits(w->q[CPU], CLD_ATTENTION_DENSE, 24);
 }
 
-/* A number that is none reaches every row that sees it: nothing hides it. */
+/* NaN reaches every row that sees it: nothing hides it. */
 static void test_nan(void **state)
 {
     struct world *w = *state;

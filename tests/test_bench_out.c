@@ -93,7 +93,7 @@ static char *write_example(enum cld_bench_format format, bool compared)
 
 /* --- formats ---------------------------------------------------------------------------------- */
 
-/* Cuts a line of CSV in place into fields without their quotes; moves *at behind the line. */
+/* Cuts a line of CSV in place into fields without their quotes; moves *at after the line. */
 static size_t cut_csv(char **at, char *fields[64])
 {
     size_t n = 0;

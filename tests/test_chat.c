@@ -75,18 +75,17 @@ static void wrong_lines_fail(void **state)
 static enum cld_row_fault render(enum cld_chat_template t, const char *json, struct cld_chat *chat)
 {
     struct cld_error err = CLD_ERROR_INIT;
-    enum cld_row_fault fault = CLD_ROW_FINE;
-    struct cld_message *messages = NULL;
-    size_t n = 0;
+    struct cld_row_reading reading = {0};
+    struct cld_conversation c = {0};
     json_t *list = json_loads(json, JSON_ALLOW_NUL, NULL);
     assert_non_null(list);
-    enum cld_status s = cld_messages_read(list, &messages, &n, &fault, &err);
+    enum cld_status s = cld_messages_read(list, &c, &reading, &err);
     if (!s)
-        s = cld_chat_render(t, messages, n, chat, &fault, &err);
-    assert_int_equal(s, fault ? CLD_E_INPUT : CLD_OK);
-    free(messages);
+        s = cld_chat_render(t, c.messages, c.n, chat, &reading, &err);
+    assert_int_equal(s, reading.fault ? CLD_E_INPUT : CLD_OK);
+    cld_conversation_release(&c);
     json_decref(list);
-    return fault;
+    return reading.fault;
 }
 
 static void assert_rendered(enum cld_chat_template t, const char *json, const char *want,
@@ -111,15 +110,14 @@ static enum cld_status history(enum cld_chat_template t, const char *json, bool 
                                struct cld_chat *chat, size_t *n, struct cld_error *err)
 {
     struct cld_chat prefix = {0};
-    struct cld_message *messages = NULL;
-    enum cld_row_fault fault;
-    size_t n_messages;
+    struct cld_conversation c = {0};
+    struct cld_row_reading reading = {0};
     json_t *list = json_loads(json, 0, NULL);
-    assert_int_equal(cld_messages_read(list, &messages, &n_messages, &fault, err), CLD_OK);
-    assert_int_equal(cld_chat_render(t, messages, n_messages, chat, &fault, err), CLD_OK);
-    enum cld_status s = cld_chat_history(t, messages, n_messages, chat, &prefix, drop, n, err);
-    assert_int_equal(chat->n_turns, n_messages);
-    free(messages);
+    assert_int_equal(cld_messages_read(list, &c, &reading, err), CLD_OK);
+    assert_int_equal(cld_chat_render(t, c.messages, c.n, chat, &reading, err), CLD_OK);
+    enum cld_status s = cld_chat_history(t, c.messages, c.n, chat, &prefix, drop, n, err);
+    assert_int_equal(chat->n_turns, c.n);
+    cld_conversation_release(&c);
     json_decref(list);
     cld_chat_release(&prefix);
     return s;

@@ -257,7 +257,7 @@ static void test_transposed(void **state)
         assert_int_equal(t->t.offset % 8 + t->t.ld % 8, 0);
         for (long long j = 0; j < 2; j++)
             for (long long i = 0; i < 8; i++)
-                if (fault != 1 || i < 3) /* else what is behind stays as it was */
+                if (fault != 1 || i < 3) /* else the rest stays as it was */
                     assert_int_equal(
                         poke(&t->t, j * (long long)t->t.ld + i, i < 3 ? want[i][j] : 0, &err),
                         CLD_OK);

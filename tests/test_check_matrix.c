@@ -406,7 +406,7 @@ static void test_damaged_golden(void **state)
     free(path);
 }
 
-/* With a name, only the test of that name: for whoever looks at what it does to a device. */
+/* With a name, only the test of that name: to see what it does to a device. */
 int main(int argc, char **argv)
 {
     cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);

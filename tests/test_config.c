@@ -702,7 +702,7 @@ static void test_table(void **state)
         assert_true(named == (k->names != NULL));
         bool list = k->type >= CLD_KEY_SIZES;
         assert_true(list == (k->max_n > 0) && k->min_n <= k->max_n);
-        /* An open number must be outside of the range, or it could not be told from a given one. */
+        /* An open number must be outside of the range, or it would look like a given one. */
         if ((k->word || !k->default_text) && (k->type == CLD_KEY_SIZE || k->type == CLD_KEY_REAL))
             assert_true(k->min > 0 || k->above_min);
         for (size_t j = 0; j < i; j++)

@@ -60,8 +60,11 @@ static enum cld_status load(struct fixture *f, const char *first, const char *se
 
 static struct cld_dataset_options plain(const struct fixture *f)
 {
-    return (struct cld_dataset_options){f->tokenizer, CLD_CHAT_CHATML,  100,
-                                        945,          CLD_HISTORY_FAIL, false};
+    return (struct cld_dataset_options){.tokenizer = f->tokenizer,
+                                        .chat_template = CLD_CHAT_CHATML,
+                                        .max_length = 100,
+                                        .n_vocab = 945,
+                                        .history = CLD_HISTORY_FAIL};
 }
 
 #define CHAT(q, a)                                                                                 \

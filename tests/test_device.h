@@ -1,5 +1,5 @@
 /* test_device.h - the first CPU device, on which kernels of both families are tested. `find_cpu`
- * and `close_devices` are the set-up and tear-down of a group. Include it behind cmocka.h. */
+ * and `close_devices` are the set-up and tear-down of a group. Include it after cmocka.h. */
 #ifndef TEST_DEVICE_H
 #define TEST_DEVICE_H
 

@@ -139,7 +139,7 @@ static size_t n_pairs(const struct cld_drafter_row *r)
     return cld_min(cld_drafter_row_bytes(r), (size_t)1 << 28) / 2;
 }
 
-/* The row of a tensor, or of the tensor of which it is columns; NULL: no tensor of the table. */
+/* The row of a tensor, or of the tensor that it is a part of; NULL: no tensor of the table. */
 static struct cld_drafter_row *row_behind(struct cld_drafter *d, const struct cld_tensor *t)
 {
     for (size_t i = 0; i < d->config.n_layers; i++)

@@ -204,7 +204,7 @@ static void a_store_has_one_writer(void **state)
     free(left);
 }
 
-/* The limit counts headers generously: with room for two rows, two are kept. */
+/* The limit counts headers generously: with a limit for two rows, two are stored. */
 static void a_full_store_takes_no_more(void **state)
 {
     struct cld_error err = CLD_ERROR_INIT;
@@ -280,7 +280,7 @@ static void damage_is_never_used(void **state)
         text[i] ^= 1;
         overwrite(shard, text, n);
         if (read_all(path, &identity, &err) != CLD_E_INPUT)
-            fail_msg("byte %zu of %zu may be wrong and nobody tells", i, n);
+            fail_msg("byte %zu of %zu may be wrong without an error", i, n);
         text[i] ^= 1;
     }
     for (size_t i = 0; i < n; i += 7) { /* cut */

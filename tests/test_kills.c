@@ -1,7 +1,7 @@
 /* Runs that end before their time: killed 20 times, in the middle of steps and in the middle of
  * writing checkpoints and features; by a target worker that fails; by an interrupt when the ring is
  * full. Resumed, they have lost nothing beyond the last checkpoint and end with the bits of a run
- * that nobody touched.
+ * that nothing touched.
  *
  * Every life of the run is a process of its own. Where it dies is not left to a clock: at a
  * micro-batch of a worker, or just before one of its calls that write, sync or rename a file, by

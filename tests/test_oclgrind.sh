@@ -75,6 +75,6 @@ run_planted() {
 check 'right kernels run' run_planted test_right_kernels_pass
 check 'nothing is found in right kernels' quiet "$scratch/planted"
 check 'faulty kernels run' run_planted test_faults_are_caught
-check 'a write behind a buffer is found' grep -q 'Invalid write of size 4 at global' "$scratch/planted"
+check 'a write after a buffer is found' grep -q 'Invalid write of size 4 at global' "$scratch/planted"
 check 'a missing barrier is found' grep -q 'data race at local memory' "$scratch/planted"
 verdict

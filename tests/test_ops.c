@@ -129,7 +129,7 @@ static void test_shorter_batches(void **state)
 }
 
 /* Labels, positions and indices outside their range: a broken promise of the host, which must not
- * become a read outside the tensors. Sentinels of 1000 stand where such a read would go. */
+ * become a read outside the tensors. Sentinels of 1000 stand where that read would go. */
 static void indices_outside(enum cld_kernel_family family)
 {
     struct bench b = open_bench(family);

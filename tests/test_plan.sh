@@ -40,9 +40,14 @@ expect 'one byte less does not' 5 'its 2 workers need .* together' \
     plan "${two[@]}" --set "memory.limit_gib=$(gib_of $((sum - 1)))"
 expect 'nor does it train' 5 'its 2 workers need .* together' train "${two[@]}" \
     --set "run.dir=$scratch/two" --set "memory.limit_gib=$(gib_of $((sum - 1)))"
-half=$(gib_of $((sum / 2)))
+# The first drafter holds the snapshot for checkpoints, which is host memory: a CPU's own.
+expect 'a snapshot for checkpoints is in the plan' 0 'snapshot for checkpoints$' plan "${two[@]}"
+mapfile -t own < <(sed -nE 's/^  all +([0-9]+)  bytes.*/\1/p' "$scratch/stdout")
+check 'of the first drafter alone' test "$(grep -c 'snapshot for checkpoints' "$scratch/stdout")" = 1
 expect 'each may have a limit of its own' 0 '^fits$' \
-    plan "${two[@]}" --set "memory.limit_gib=$half,$half"
+    plan "${two[@]}" --set "memory.limit_gib=$(gib_of "${own[0]}"),$(gib_of "${own[1]}")"
+expect 'and is held to it' 5 'drafter 1: needs' \
+    plan "${two[@]}" --set "memory.limit_gib=$(gib_of "${own[0]}"),$(gib_of $((own[1] - 1)))"
 expect 'ring slots are in the plan of a target' 0 'slot 2 of features' plan configs/tiny.ini \
     --set devices.targets=0 --set devices.drafters=0,0 --set devices.ring_slots=3 \
     --set train.micro_rows=4

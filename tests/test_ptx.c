@@ -180,7 +180,7 @@ static void test_other_line_ends(void **state)
     char *out = NULL;
     size_t n = 0;
     (void)state;
-    /* A NUL or several behind the text, as drivers count them; no newline at the end. */
+    /* A NUL or several after the text, as drivers count them; no newline at the end. */
     char text[sizeof sample + 3] = {0};
     memcpy(text, sample, sizeof sample - 2);
     assert_int_equal(cld_ptx_change(text, sizeof text, &hopper, &out, &n, &r, &err), CLD_OK);

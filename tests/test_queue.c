@@ -135,7 +135,7 @@ static void copies_beside_kernels_wait_for_events(void **state)
         assert_int_equal(cld_buf_read(c, 0, &got, 4, &err), CLD_OK);
         assert_int_equal(got, i + 1000);
     }
-    assert_int_equal(host[0], 0); /* nobody touched it */
+    assert_int_equal(host[0], 0); /* nothing touched it */
     assert_int_equal(cld_transfer_read(a, 4, host, N, NULL, &out, &err), CLD_E_INTERNAL);
     assert_int_equal(cld_transfer_write(a, SIZE_MAX, host, 4, NULL, &in, &err), CLD_E_INTERNAL);
     cld_event_release(&made);

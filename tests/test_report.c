@@ -96,7 +96,7 @@ static char *whole_run(const char *below, const char *name, const char *rate)
                "2026-11-30T04:00:01Z warning [main] the <b>disk</b> is slow\n"
                "and this goes on\n"
                "2026-11-30T04:00:02Z progress [main] step 1/10  loss 4.0\n"
-               "2026-11-30T04:00:03Z info [main] step 2: checkpoint c/step-2 (0.1 s)\n"
+               "2026-11-30T04:00:03Z info [writer] step 2: checkpoint c/step-2 written (0.1 s)\n"
                "2026-11-30T04:00:04Z warning [main] step 3 was skipped: its loss is nan and\n"
                "2026-11-30T04:00:05Z warning [main] step 4 was skipped: its loss is nan and\n"
                "2026-11-30T04:00:06Z info [main] resuming from c/step-2 at step 2\n"

@@ -91,7 +91,8 @@ static struct cld_dataset *varied(size_t n_rows)
 {
     struct cld_error err = CLD_ERROR_INIT;
     struct cld_dataset *d = NULL;
-    struct cld_dataset_options options = {NULL, CLD_CHAT_CHATML, 32, 1000, CLD_HISTORY_FAIL, true};
+    struct cld_dataset_options options = {
+        .max_length = 32, .n_vocab = 1000, .history = CLD_HISTORY_FAIL, .bad_row_fatal = true};
     char path[] = "/tmp/cldraft-test-XXXXXX";
     const char *paths = path;
     int fd = mkstemp(path);

@@ -1,4 +1,4 @@
-/* test_svg.c - charts: what is drawn of which values, and that the text is XML. */
+/* test_svg.c - charts: what is drawn for given values, and that the text is XML. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* Sweeps: values and ranges, what is crossed and what is zipped, what is refused and with which
- * words, and runs over points of which one cannot be. */
+ * words, and runs over points, one of them impossible. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -435,7 +435,7 @@ static void half_a_unit_is_cut_off(void **state)
     assert_null(json_object_get(json_array_get(known, 0), "of"));
     assert_null(cld_bench_journal_find(j, json_array_get(a.records, 3)));
     json_decref(known);
-    /* Nobody else may write it meanwhile. */
+    /* No other process may write it meanwhile. */
     struct cld_bench_journal *second = NULL;
     assert_int_equal(cld_bench_journal_open(path, &second, &err), CLD_E_INPUT);
     assert_non_null(strstr(err.what, "another process"));

@@ -517,7 +517,7 @@ static void test_values_are_right(void **state)
 
 /* --- the tuner -------------------------------------------------------------------------------- */
 
-/* Products of which those with the planted row are quick and wrong: they are not computed. */
+/* GEMMs; those with the planted row are quick and wrong: they are not computed. */
 enum { planted = 8 }; /* panels laid out together */
 
 struct subject {

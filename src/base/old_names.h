@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-enum cld_name_kind {                  /* and what the scope of such a name is */
+enum cld_name_kind {                  /* and the scope of a name of this kind */
                      CLD_NAME_KEY,    /* a key of the configuration; its section */
                      CLD_NAME_VALUE,  /* a name among the values of a key; "section.key" */
                      CLD_NAME_OPTION, /* an option; its command */

@@ -46,7 +46,7 @@ enum cld_status cld_gate_pass(struct cld_sync *s, struct cld_gate *g, size_t n,
     }
     while (g->round == round && going)
         going = cld_sync_wait(s);
-    /* Whoever was last opened the gate: a stop that came later is the next call's. */
+    /* The last thread opened the gate: a later stop belongs to the next call. */
     going = g->round != round;
     pthread_mutex_unlock(&s->lock);
     return going ? CLD_OK : cld_sync_gave_up(err);

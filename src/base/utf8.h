@@ -36,7 +36,7 @@ static inline size_t cld_utf8_get(const char *s, size_t n, uint32_t *cp)
     return len;
 }
 
-/* Writes cp, a valid scalar value, to `to` (room for 4 bytes); returns its bytes. */
+/* Writes cp, a valid scalar value, to `to` (4 bytes); returns its bytes. */
 static inline size_t cld_utf8_put(uint32_t cp, char *to)
 {
     if (cp < 0x80) {

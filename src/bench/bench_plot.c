@@ -126,7 +126,7 @@ static double x_of(const struct along *x, const json_t *record)
 
 /* --- series ----------------------------------------------------------------------------------- */
 
-/* What tells lines of one kind apart, besides the name: only what differs is said. */
+/* What distinguishes lines of one kind, besides the name: only what differs. */
 struct apart {
     bool storage, variant;
     const char *dims[max_dims]; /* of shapes */

@@ -326,7 +326,7 @@ static const struct maker works = {sizeof(struct works), make_works, run_works, 
 
 static const struct {
     const struct maker *maker;
-    bool by_storage; /* its classes are fp32 and bf16, of which the configuration has one */
+    bool by_storage; /* its classes are fp32 and bf16; the configuration has one */
     /* Operations of bench_elementwise.c that are a pass, by class; of a family by storage in the
      * place of its first. */
     const char *names[cld_tuned_classes][max_works];

@@ -83,7 +83,7 @@ static double median(double *ms, size_t n, double *spread)
     return (ms[(n - 1) / 2] + ms[n / 2]) / 2;
 }
 
-/* Samples of both, in turns, so that whatever else the machine does meets both alike. A candidate
+/* Samples of both, alternating, so that other work on the machine affects both equally. A candidate
  * that is much slower is given up early. */
 static enum cld_status compare(struct tuner *t, const struct cld_tuned_row *row, size_t repeats,
                                struct measured *m, struct cld_error *err)

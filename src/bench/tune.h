@@ -1,7 +1,7 @@
 /* tune.h - finds parameters of kernels by trying them: one family and class of shapes at a time.
  *
  * Every candidate is filtered (its rule, then what the driver says of the built kernel), compared
- * with a reference in double precision, and then timed by events beside the default, in turns. The
+ * with a reference in double precision, and then timed by events, alternating with the default. The
  * best of them must beat the default by more than the noise of these measurements, pass all checks
  * of its operation, and beat it once more; else the default stays. Parameters are tried one after
  * the other, each from the best row so far.

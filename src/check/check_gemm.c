@@ -222,7 +222,7 @@ static enum cld_status check_shapes(struct cld_check *c, enum cld_gemm_backend b
     return s || !cld_check_takes(c, false) ? s : check_list(c, backend, shapes, n, err);
 }
 
-/* SwiGLU of a product's results, gate's and up's columns in turns of 8. */
+/* SwiGLU of a GEMM's results, columns of gate and up interleaved by 8. */
 static enum cld_status check_swiglu(struct cld_check *c, enum cld_gemm_backend backend, size_t m,
                                     size_t n, size_t k, struct cld_error *err)
 {

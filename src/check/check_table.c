@@ -178,7 +178,7 @@ static void run_task(const struct set *set, struct task *t)
     t->seconds = (cld_clock_ms() - begun) / 1e3;
 }
 
-/* Tells the thread that waits, in the order in which tasks end. Holds the set's lock. */
+/* Notifies the thread that waits, in the order in which tasks end. Holds the set's lock. */
 static void say_progress(struct set *set, const struct task *t)
 {
     set->n_done++;

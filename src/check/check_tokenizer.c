@@ -79,20 +79,19 @@ static void compare_rendered(struct checker *c, const char *want, size_t n)
 static enum cld_status check_chat(struct checker *c, const json_t *line, struct cld_error *err)
 {
     const char *name, *rendered;
-    size_t n_name, n_rendered, n;
+    size_t n_name, n_rendered;
     const json_t *ids, *mask;
     enum cld_chat_template t;
-    enum cld_row_fault fault;
-    struct cld_message *messages = NULL;
+    struct cld_row_reading reading = {0};
+    struct cld_conversation chat = {0};
     enum cld_status s;
     if ((s = cld_json_string(line, "line", "template", &name, &n_name, err)) ||
         (s = cld_json_string(line, "line", "rendered", &rendered, &n_rendered, err)) ||
         (s = cld_json_array(line, "line", "ids", &ids, err)) ||
         (s = cld_json_array(line, "line", "loss_mask", &mask, err)) ||
         (s = cld_chat_template_named(name, &t, err)) ||
-        (s = cld_messages_read(json_object_get(line, "messages"), &messages, &n, &fault, err)))
-        return s;
-    if ((s = cld_chat_render(t, messages, n, &c->chat, &fault, err)) ||
+        (s = cld_messages_read(json_object_get(line, "messages"), &chat, &reading, err)) ||
+        (s = cld_chat_render(t, chat.messages, chat.n, &c->chat, &reading, err)) ||
         (s = cld_encode(c->encoder, c->chat.text, c->chat.n_text, false, &c->tokens, err)) ||
         (s = cld_grow(&c->mask, &c->cap_mask, c->tokens.n, 1, err)))
         goto done;
@@ -103,7 +102,7 @@ static enum cld_status check_chat(struct checker *c, const json_t *line, struct 
     if (!c->why[0])
         compare_numbers(c, "loss_mask", mask, c->tokens.n, mask_at);
 done:
-    free(messages);
+    cld_conversation_release(&chat);
     return s;
 }
 

@@ -39,7 +39,7 @@ static bool same_device(const struct column *a, const struct column *b)
            !strcmp(a->driver, b->driver);
 }
 
-/* Behind the last of the same device. */
+/* After the last of the same device. */
 static enum cld_status add_column(struct page *p, const json_t *json, struct cld_error *err)
 {
     const struct column c = {json, text(json, "platform"), text(json, "device"),

@@ -19,7 +19,7 @@ struct cld_args {
     size_t n_args, n_given;
     const char **args;   /* positional */
     struct given *given; /* options, in the order of the command line */
-    const char **all;    /* room for cld_args_all */
+    const char **all;    /* for cld_args_all */
 };
 
 /* ---- what commands ask ---- */

@@ -1,5 +1,5 @@
-/* cmd.h - the command line: one table of subcommands and options, from which parsing, help and
- * docs come. A subcommand lives in its own file cmd_NAME.c and exports one function.
+/* cmd.h - the command line: one table of subcommands and options is the source of
+ * parsing, help and docs. A subcommand lives in its own file cmd_NAME.c and exports one function.
  *
  * Main thread only. Option values are borrowed from argv. */
 #ifndef CLD_CLI_CMD_H

@@ -40,7 +40,7 @@ static enum cld_status tune(const struct cld_args *a, const struct cld_config *c
     return cld_tune_run(cfg, &o, err);
 }
 
-/* Options that say how records are given out, of which a tuner has none. */
+/* Options for the output of records; a tuner has no records. */
 static enum cld_status check_tune(const struct cld_args *a, struct cld_error *err)
 {
     static const char *const others[] = {"format", "compare", "fail-on-regression", "plot"};

@@ -42,7 +42,7 @@ struct runner {
     struct cld_tensor embed, head;
     struct cld_drafter d;
     struct cld_batch batch;
-    float *got, *want; /* room for the largest tensor that is compared */
+    float *got, *want; /* as large as the largest tensor that is compared */
     float *output;     /* [B * N * block, H] as found */
 };
 

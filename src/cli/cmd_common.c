@@ -7,13 +7,13 @@
 #include "base/log.h"
 
 enum cld_status cld_cmd_find_device(const struct cld_args *a, struct cld_devices **devices,
-                                    struct cld_device_info *picked, struct cld_error *err)
+                                    struct cld_device_info *device, struct cld_error *err)
 {
     enum cld_status s = cld_devices_open(devices, err);
-    if (s || (s = cld_devices_find(*devices, cld_args_value(a, "device"), picked, err)))
+    if (s || (s = cld_devices_find(*devices, cld_args_value(a, "device"), device, err)))
         return s;
-    cld_info("device %zu: %s (%s, driver %s)", picked->index, picked->name, picked->platform,
-             picked->driver);
+    cld_info("device %zu: %s (%s, driver %s)", device->index, device->name, device->platform,
+             device->driver);
     return CLD_OK;
 }
 

@@ -11,7 +11,7 @@
 /* Takes the device of --device (or the default) and says on stderr which; the list is closed by the
  * caller whatever the result was. */
 enum cld_status cld_cmd_find_device(const struct cld_args *a, struct cld_devices **devices,
-                                    struct cld_device_info *picked, struct cld_error *err);
+                                    struct cld_device_info *device, struct cld_error *err);
 /* --precision as storage (default F32), --attention (default sparse); the values were checked when
  * the command line was parsed. */
 enum cld_dtype cld_cmd_precision(const struct cld_args *a);

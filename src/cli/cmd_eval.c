@@ -107,6 +107,7 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
     options.decode = cfg->eval.decode_rows && !offline;
     if (offline && cfg->eval.decode_rows)
         cld_info("features are read (features.mode = offline): no target runs, nothing is decoded");
+    cld_feed_check_positions(feed, setup.target.max_positions);
     cld_info("device %zu: %s", device.index, device.name);
     if ((s = cld_worker_plan(&w, cfg, &setup, &device, &options, err)) ||
         (s = cld_worker_check(&w, err)) || (s = cld_worker_create(&w, err)) ||

@@ -8,6 +8,7 @@
 static void print_counts(const struct cld_generate_counts *c)
 {
     const char *before = " (";
+    char keys[512];
     printf("rows      %zu\n", c->n_rows);
     printf("answered  %zu, %zu of them before; %zu were cut at generate.new_tokens\n",
            c->n_answered, c->n_before, c->n_cut);
@@ -23,6 +24,11 @@ static void print_counts(const struct cld_generate_counts *c)
         before = ", ";
     }
     printf("%s\n", *before == ',' ? ")" : "");
+    cld_key_counts_text(&c->refused, keys, sizeof keys);
+    if (keys[0])
+        printf("for keys  %s\n", keys);
+    if (c->n_beyond)
+        printf("long      %zu passed the target's max_position_embeddings\n", c->n_beyond);
     if (c->ms > 0)
         printf("tokens    %zu, %.1f a second\n", c->n_tokens, (double)c->n_tokens / (c->ms * 1e-3));
 }
@@ -45,6 +51,9 @@ enum cld_status cld_cmd_generate(const struct cld_args *a, struct cld_error *err
     if (!s && counts.n_errors)
         s = cld_fail(err, CLD_E_NUMERIC, "run the same command again to retry them",
                      "%zu of %zu rows ended with an error", counts.n_errors, counts.n_rows);
+    if (!s && !counts.n_answered && !counts.n_errors)
+        s = cld_fail(err, CLD_E_INPUT, "a prompt is a row with messages or conversations",
+                     "%s: none of %zu rows is a prompt", cld_args_at(a, 1), counts.n_rows);
 done:
     cld_config_free(&cfg);
     return s;

@@ -20,6 +20,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "config/thinking.h"
 #include "opencl/device.h"
 #include "opencl/program_source.h"
 #include "ops/attention_backend.h"
@@ -39,7 +40,7 @@ enum cld_objective {
     CLD_OBJECTIVE_STATIC,         /* weights fall with gamma */
     CLD_OBJECTIVE_DPACE,          /* weights by how sure the drafter is */
     CLD_OBJECTIVE_SOFT,           /* the target's distribution */
-    CLD_OBJECTIVE_VARIABLE_PREFIX /* blocks of which a part is known */
+    CLD_OBJECTIVE_VARIABLE_PREFIX /* a part of each block is known */
 };
 enum cld_drafter_rows { CLD_LAYOUT_DFLASH, CLD_LAYOUT_ANCHOR_FIRST };
 enum cld_schedule {
@@ -104,13 +105,14 @@ struct cld_config {
         int64_t seed;
     } run;
     struct {
-        char *train;   /* JSONL; NULL: none */
-        char *heldout; /* JSONL; NULL: none */
+        char *train;   /* JSONL, files as in data/row_paths.h; NULL: none */
+        char *heldout; /* too */
         enum cld_template template;
         size_t max_length; /* tokens of a row; 0: not given */
         bool packing;
         enum cld_bad_row bad_row;
-        struct cld_size_list synthetic; /* n == 0: none; else v[0] rows of v[1] tokens */
+        struct cld_text_list ignore_keys; /* of rows and messages */
+        struct cld_size_list synthetic;   /* n == 0: none; else v[0] rows of v[1] tokens */
     } data;
     struct {
         char *dir;                 /* NULL: not given */
@@ -200,7 +202,7 @@ struct cld_config {
         bool ema;                     /* the mean of weights is what is evaluated */
         size_t decode_rows;           /* of each bucket; 0: none is decoded */
         size_t decode_every;          /* steps of training; 0: never */
-        struct cld_text_list buckets; /* "NAME=FILE"; n == 0: data.heldout */
+        struct cld_text_list buckets; /* "NAME=FILE" or "FILE"; n == 0: data.heldout */
         size_t new_tokens;            /* of a text, at most */
         double temperature;           /* 0: greedy */
         double top_p;
@@ -210,6 +212,7 @@ struct cld_config {
         size_t batch_size; /* prompts that are answered together */
         size_t new_tokens; /* of an answer, at most */
         double temperature, top_p;
+        enum cld_thinking thinking;
     } generate;
     struct {
         struct cld_enum_list what; /* enum cld_bench_what */

@@ -53,7 +53,9 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "Seed of all random numbers: order of rows, anchors, initial weights."},
 
     {PATH(data, train), .word = "none", .default_text = "none",
-     .help = "Training rows, JSONL: messages, conversations, or input_ids with loss_mask."},
+     .help =
+         "Training rows, JSONL: messages, conversations, or input_ids with loss_mask. One file, "
+         "a list, or patterns such as rows-*.jsonl."},
     {PATH(data, heldout), .word = "none", .default_text = "none", FREE, .needed = EVAL,
      .help = "Held-out rows in the same format, for evaluation. They must not be in data.train."},
     {ENUM(data, template), .default_text = "none",
@@ -69,6 +71,9 @@ const struct cld_config_key cld_config_keys[] = {
     {ENUM(data, bad_row), .default_text = "skip", .names = NAMES{"skip", "fail", NULL},
      .help = "What happens at a row that cannot be read. skip: it is counted and reported. fail: "
              "the run stops."},
+    {TEXTS(data, ignore_keys), .word = "none", .default_text = "none", .min_n = 1, .max_n = 64,
+     .help = "Keys of rows and messages that are refused otherwise, and that mean nothing in these "
+             "data: they are ignored."},
     {SIZES(data, synthetic), .word = "none", .default_text = "none", .min = 2, .max = MANY,
      .min_n = 2, .max_n = 2,
      .help = "ROWS,LENGTH: random rows of token ids instead of data.train, to try shapes and speed "
@@ -136,7 +141,7 @@ const struct cld_config_key cld_config_keys[] = {
      .help = "Base of the rotary position embedding."},
     {SIZE(drafter, block_size), .default_text = "16", .min = 2, .max = 64, .unit = "tokens",
      .help = "Tokens of a block: one known token and block_size - 1 drafted ones."},
-    {TEXT(drafter, mask_token), .needed = TRAIN | MODEL,
+    {TEXT(drafter, mask_token), .needed = PLAN | TRAIN | EVAL | MODEL,
      .help = "Token that fills the positions to be drafted: its id or its text. Choose a token of "
              "the target's vocabulary that its data never contain, not the padding token."},
     {ENUM(drafter, layout), .default_text = "dflash",
@@ -312,7 +317,8 @@ const struct cld_config_key cld_config_keys[] = {
     {TEXTS(eval, buckets), .word = "heldout", .default_text = "heldout", .min_n = 1, .max_n = 32,
      FREE,
      .help = "NAME=FILE, ...: held-out files that 'cldraft eval' reports separately under their "
-             "names. heldout: only data.heldout, under the name of its file."},
+             "names; a file without a name belongs to the bucket before it. heldout: only "
+             "data.heldout, under the name of its file."},
     {SIZE(eval, decode_rows), .default_text = "32", .min = 0, .max = MANY, .unit = "rows", FREE,
      .help = "Rows of each bucket, from the first, whose last answer is decoded from its prompt, "
              "with the drafter and without it; 0: none."},
@@ -341,6 +347,11 @@ const struct cld_config_key cld_config_keys[] = {
     {REAL(generate, top_p), .default_text = "1", .min = 0, .max = 1, .above_min = true, FREE,
      .help =
          "The target chooses among the most likely tokens that together have this probability."},
+    {ENUM(generate, thinking), .default_text = "auto", .names = NAMES{"auto", "on", "off", NULL},
+     FREE,
+     .help = "Whether a prompt asks for thinking. auto: as the template by itself, which for qwen3 "
+             "is on. off: an empty think block stands where the answer begins. enable_thinking of "
+             "a prompt has precedence."},
 
     {ENUMS(bench, what), .default_text = "gemm", .min_n = 1, .max_n = CLD_N_BENCH_WHAT,
      .names = NAMES{"gemm", "attention", "loss", "elementwise", "target", "step", "pipeline",

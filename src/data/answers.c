@@ -15,6 +15,7 @@ struct source {
 
 struct cld_answers {
     char *path;
+    const char *template, *tokenizer_hash;
     FILE *file;
     struct source *sources; /* [n_rows] by row of the prompts */
     size_t n_rows, cap_rows;
@@ -65,7 +66,9 @@ static enum cld_status read_all(struct cld_answers *a, off_t *end, struct cld_er
     return s;
 }
 
-enum cld_status cld_answers_open(const char *path, struct cld_answers **out, struct cld_error *err)
+enum cld_status cld_answers_open(const char *path, const char *chat_template,
+                                 const char *tokenizer_hash, struct cld_answers **out,
+                                 struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_answers *a = calloc(1, sizeof *a);
@@ -80,6 +83,8 @@ enum cld_status cld_answers_open(const char *path, struct cld_answers **out, str
         s = cld_fail(err, CLD_E_IO, cld_io_hint(errno), "%s: cannot cut at byte %lld: %s", path,
                      (long long)end, strerror(errno));
     if (!s) {
+        a->template = chat_template;
+        a->tokenizer_hash = tokenizer_hash;
         *out = a;
         a = NULL;
     }
@@ -139,10 +144,12 @@ enum cld_status cld_answers_add(struct cld_answers *a, const struct cld_prompt *
                                                                "content", content, n_bytes));
     json_t *line = failed
                        ? NULL
-                       : json_pack("{s:I, s:s, s:O?, s:O, s:o, s:o, s:s}", "row",
+                       : json_pack("{s:I, s:s, s:O?, s:O, s:o, s:o, s:s, s:{s:s, s:s%}}", "row",
                                    (json_int_t)p->row, "source", p->source, "id", p->id, "messages",
                                    messages, "input_ids", numbers(ids, p->n, n, false), "loss_mask",
-                                   numbers(ids, p->n, n, true), "finish", finish);
+                                   numbers(ids, p->n, n, true), "finish", finish, "cldraft",
+                                   "template", a->template, "tokenizer", a->tokenizer_hash,
+                                   strnlen(a->tokenizer_hash, 16));
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     if (!text)
         s = cld_fail_memory(err, "an answer of %zu tokens", n);

@@ -1,7 +1,8 @@
 /* answers.h - the output of generate.h: JSONL that a run goes on with.
  *
- * A line: {"row", "source", "id", "messages", "input_ids", "loss_mask", "finish"}; "row" and
- * "source" are the prompt's (prompts.h). One thread at a time. */
+ * A line: {"row", "source", "id", "messages", "input_ids", "loss_mask", "finish", "cldraft"}; "row"
+ * and "source" are the prompt's (prompts.h), "cldraft" says by which template and tokenizer the
+ * tokens are made. One thread at a time. */
 #ifndef CLD_DATA_ANSWERS_H
 #define CLD_DATA_ANSWERS_H
 
@@ -11,9 +12,12 @@
 
 struct cld_answers;
 
-/* Reads what is there, cuts off a last line without an end, and opens the file for more.
- * CLD_E_INPUT for a line that is not ours, CLD_E_IO. */
-enum cld_status cld_answers_open(const char *path, struct cld_answers **out, struct cld_error *err);
+/* Reads what is there, cuts off a last line without an end, and opens the file for more. The names
+ * of the template and the SHA-256 of the tokenizer are borrowed. CLD_E_INPUT for a line that is not
+ * ours, CLD_E_IO. */
+enum cld_status cld_answers_open(const char *path, const char *chat_template,
+                                 const char *tokenizer_hash, struct cld_answers **out,
+                                 struct cld_error *err);
 /* CLD_E_IO where the last lines did not reach the disk. NULL-safe. */
 enum cld_status cld_answers_close(struct cld_answers *a, struct cld_error *err);
 

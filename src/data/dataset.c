@@ -1,8 +1,6 @@
 #include "data/dataset.h"
 
-#include <errno.h>
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +12,8 @@
 #include "base/random.h"
 #include "base/signals.h"
 #include "base/size.h"
-#include "formats/json_read.h"
+#include "data/ready_row.h"
+#include "data/row_file.h"
 
 enum { MAX_LOGGED = 8 }; /* bad rows that are logged one by one */
 
@@ -76,10 +75,13 @@ const struct cld_dataset_counts *cld_dataset_counts(const struct cld_dataset *d)
 void cld_dataset_describe(const struct cld_dataset_counts *counts, char *to, size_t n_to)
 {
     const char *before = "; skipped: ";
+    char keys[512], several[64] = "";
     size_t n = 0;
-    int got = snprintf(to, n_to, "%zu rows of %zu lines, %zu tokens, %zu supervised, %zu cut",
+    if (counts->n_packed)
+        snprintf(several, sizeof several, ", %zu lines hold several documents", counts->n_packed);
+    int got = snprintf(to, n_to, "%zu rows of %zu lines, %zu tokens, %zu supervised, %zu cut%s",
                        counts->n_rows, counts->n_lines - counts->n_blank, counts->n_tokens,
-                       counts->n_supervised, counts->n_cut);
+                       counts->n_supervised, counts->n_cut, several);
     for (int f = CLD_ROW_FINE + 1; f < CLD_N_ROW_FAULTS; f++) {
         n += got > 0 ? (size_t)got : 0;
         if (!counts->n_fault[f] || n >= n_to) {
@@ -90,6 +92,10 @@ void cld_dataset_describe(const struct cld_dataset_counts *counts, char *to, siz
                        cld_row_fault_name((enum cld_row_fault)f));
         before = ", ";
     }
+    n += got > 0 ? (size_t)got : 0;
+    cld_key_counts_text(&counts->refused, keys, sizeof keys);
+    if (keys[0] && n < n_to)
+        snprintf(to + n, n_to - n, " (keys: %s)", keys);
 }
 
 /* Room for n tokens at the end; they are in use only once `keep` has counted them. */
@@ -133,26 +139,18 @@ struct loader {
     const struct cld_dataset_options *options;
     struct cld_dataset *d;
     struct cld_encoder *encoder; /* NULL without a tokenizer */
-    struct cld_tokens tokens;    /* of the row at work */
+    struct cld_row_reading reading;
+    struct cld_key_counts unread;
+    /* The row at work: a chat as text and tokens, or ready tokens. */
+    bool is_chat;
     struct cld_chat chat, prefix;
-    bool is_chat;  /* the row at work: `chat` is its text */
+    struct cld_tokens tokens;
     uint8_t *mask; /* [tokens.n] */
-    size_t cap_mask, n_logged;
-    enum cld_row_fault fault; /* of the row at work */
+    size_t cap_mask;
+    struct cld_ready_row ready;
+    uint64_t next_id;
+    size_t n_logged;
 };
-
-static enum cld_status __attribute__((format(printf, 4, 5)))
-fault(struct loader *l, enum cld_row_fault kind, struct cld_error *err, const char *fmt, ...)
-{
-    char what[256];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
-    l->fault = kind;
-    return cld_fail(err, CLD_E_INPUT, "correct the row; docs/data.md describes the formats", "%s",
-                    what);
-}
 
 /* Answers that the template writes otherwise by now; see options.history. */
 static enum cld_status check_history(struct loader *l, const struct cld_message *messages, size_t n,
@@ -174,87 +172,92 @@ static enum cld_status check_history(struct loader *l, const struct cld_message 
                     n_rewritten, cld_chat_template_name(o->chat_template));
 }
 
-static enum cld_status read_ids(struct loader *l, const json_t *line, struct cld_error *err)
+static enum cld_status read_chat(struct loader *l, const json_t *line, struct cld_error *err)
 {
-    const json_t *ids = json_object_get(line, "input_ids");
-    const json_t *mask = json_object_get(line, "loss_mask");
-    size_t n = json_array_size(ids);
-    enum cld_status s;
-    if (!json_is_array(ids) || !json_is_array(mask) || json_array_size(mask) != n)
-        return fault(l, CLD_ROW_BAD_SHAPE, err,
-                     "input_ids and loss_mask must be arrays of one "
-                     "length, they are %s of %zu and %s of %zu",
-                     cld_json_kind(ids), n, cld_json_kind(mask), json_array_size(mask));
-    if ((s = cld_grow(&l->tokens.ids, &l->tokens.cap_ids, n, sizeof *l->tokens.ids, err)) ||
-        (s = cld_grow(&l->mask, &l->cap_mask, n, 1, err)))
-        return s;
-    for (size_t i = 0; i < n; i++) {
-        const json_t *id = json_array_get(ids, i), *m = json_array_get(mask, i);
-        json_int_t v = json_integer_value(id), on = json_integer_value(m);
-        if (!json_is_integer(id) || v < 0 || v > INT32_MAX)
-            return fault(l, CLD_ROW_BAD_SHAPE, err, "input_ids[%zu] is no token id", i);
-        if (!json_is_boolean(m) && !(json_is_integer(m) && (on == 0 || on == 1)))
-            return fault(l, CLD_ROW_BAD_SHAPE, err, "loss_mask[%zu] is neither 0 nor 1", i);
-        l->tokens.ids[i] = (int32_t)v;
-        l->mask[i] = json_is_true(m) || on == 1;
-    }
-    l->tokens.n = n;
-    return CLD_OK;
-}
-
-static enum cld_status read_chat(struct loader *l, const json_t *list, struct cld_error *err)
-{
-    struct cld_message *messages = NULL;
-    size_t n;
-    enum cld_status s = cld_messages_read(list, &messages, &n, &l->fault, err);
-    if (s)
-        return s;
-    if ((s = cld_chat_render(l->options->chat_template, messages, n, &l->chat, &l->fault, err)) ||
-        (s = check_history(l, messages, n, err)))
+    struct cld_conversation c = {0};
+    struct cld_row_reading *r = &l->reading;
+    enum cld_chat_template t = l->options->chat_template;
+    enum cld_status s = cld_conversation_read(line, CLD_KEY_OF_CHAT, &c, r, err);
+    if (s || (s = cld_chat_render(t, c.messages, c.n, &l->chat, r, err)) ||
+        (s = cld_chat_check_thinking(t, &c, r, err)) ||
+        (s = check_history(l, c.messages, c.n, err)))
         goto done;
     l->is_chat = true;
     if ((s = cld_encode(l->encoder, l->chat.text, l->chat.n_text, false, &l->tokens, err))) {
-        l->fault = CLD_ROW_UNSUPPORTED; /* a byte without a token, or a pattern that gave up */
+        r->fault = CLD_ROW_UNSUPPORTED; /* a byte without a token, or a pattern that gave up */
         goto done;
     }
     if ((s = cld_grow(&l->mask, &l->cap_mask, l->tokens.n, 1, err)))
         goto done;
     cld_chat_mask(&l->chat, &l->tokens, l->mask);
 done:
-    free(messages);
+    cld_conversation_release(&c);
     return s;
+}
+
+/* Rows that `cldraft generate` wrote say what they were made with. */
+static enum cld_status check_origin(struct loader *l, const json_t *line, struct cld_error *err)
+{
+    const struct cld_dataset_options *o = l->options;
+    const json_t *made = json_object_get(line, "cldraft");
+    const char *template = json_string_value(json_object_get(made, "template"));
+    const char *tokenizer = json_string_value(json_object_get(made, "tokenizer"));
+    const char *used = o->no_template ? NULL : cld_chat_template_name(o->chat_template);
+    if (!o->tokenizer)
+        return CLD_OK;
+    if (template && used && strcmp(template, used))
+        return cld_row_refuse(&l->reading, CLD_ROW_CONTRADICTORY, "cldraft", err,
+                              "cldraft generate made it with template %.40s, this run's is %s",
+                              template, used);
+    if (tokenizer && o->tokenizer_hash && strncmp(tokenizer, o->tokenizer_hash, strlen(tokenizer)))
+        return cld_row_refuse(&l->reading, CLD_ROW_CONTRADICTORY, "cldraft", err,
+                              "cldraft generate made it with another tokenizer.json (%.16s, the "
+                              "target's is %.16s)",
+                              tokenizer, o->tokenizer_hash);
+    return CLD_OK;
+}
+
+static bool has(const json_t *line, const char *key)
+{
+    const json_t *v = json_object_get(line, key);
+    return v && !json_is_null(v);
 }
 
 static enum cld_status read_row(struct loader *l, const json_t *line, struct cld_error *err)
 {
-    const json_t *messages = json_object_get(line, "messages");
-    const json_t *share_gpt = json_object_get(line, "conversations");
-    const json_t *ids = json_object_get(line, "input_ids");
+    bool messages = has(line, "messages"), share_gpt = has(line, "conversations");
+    bool ids = has(line, "input_ids");
     /* Ready tokens may say what they mean beside it (cldraft generate does). */
-    if (ids && json_object_get(line, "loss_mask") && !(messages && share_gpt))
-        return read_ids(l, line, err);
-    if (!!messages + !!share_gpt + !!ids != 1)
-        return fault(l, CLD_ROW_BAD_SHAPE, err,
-                     "a row needs one of messages, conversations and "
-                     "input_ids, it has %d",
-                     !!messages + !!share_gpt + !!ids);
+    if (cld_is_ready_row(line) && !(messages && share_gpt)) {
+        enum cld_status s = check_origin(l, line, err);
+        return s ? s : cld_ready_row_read(line, &l->ready, &l->reading, err);
+    }
+    if (messages + share_gpt + ids != 1)
+        return cld_row_refuse(&l->reading, CLD_ROW_BAD_SHAPE, NULL, err,
+                              "a row needs one of messages, conversations and input_ids, it has %d",
+                              messages + share_gpt + ids);
     if (ids)
-        return read_ids(l, line, err);
-    if (l->encoder)
-        return read_chat(l, messages ? messages : share_gpt, err);
-    return cld_fail(err, CLD_E_INPUT,
-                    "give a target directory that has its tokenizer.json, or "
-                    "rows of input_ids",
-                    "a chat row, but there is no tokenizer");
+        return cld_row_refuse(&l->reading, CLD_ROW_BAD_SHAPE, "loss_mask", err,
+                              "input_ids needs loss_mask or labels beside it");
+    if (!l->encoder)
+        return cld_fail(err, CLD_E_INPUT,
+                        "give a target directory that has its tokenizer.json, or "
+                        "rows of input_ids",
+                        "a chat row, but there is no tokenizer");
+    if (l->options->no_template) {
+        *err = *l->options->no_template;
+        return err->status;
+    }
+    return read_chat(l, line, err);
 }
 
-/* A line of text becomes l->tokens and l->mask. */
+/* A line of text becomes a chat's tokens, or ready ones. */
 static enum cld_status read_line(struct loader *l, const char *text, size_t n,
                                  struct cld_error *err)
 {
     json_t *line = NULL;
     l->is_chat = false;
-    enum cld_status s = cld_row_parse(text, n, &line, &l->fault, err);
+    enum cld_status s = cld_row_parse(text, n, &line, &l->reading, err);
     if (s)
         return s;
     s = read_row(l, line, err);
@@ -270,54 +273,76 @@ static bool has_pair(const uint8_t *mask, size_t n)
     return false;
 }
 
-/* The row at work goes into the dataset, unless there is nothing to learn from it. */
-static enum cld_status take_row(struct loader *l, uint64_t id, struct cld_error *err)
+/* A document of the row at work goes into the dataset, unless there is nothing to learn from it. */
+static enum cld_status take_document(struct loader *l, const int32_t *ids, const uint8_t *mask,
+                                     size_t n_all, struct cld_error *err)
 {
     struct cld_dataset *d = l->d;
-    size_t n = cld_min(l->tokens.n, l->options->max_length);
-    for (size_t i = 0; i < l->tokens.n; i++)
-        if ((size_t)l->tokens.ids[i] >= l->options->n_vocab)
+    uint64_t id = l->next_id++;
+    size_t n = cld_min(n_all, l->options->max_length);
+    for (size_t i = 0; i < n_all; i++)
+        if ((size_t)ids[i] >= l->options->n_vocab) {
+            l->reading.fault = CLD_ROW_FINE; /* of the run, not of the row */
             return cld_fail(err, CLD_E_INPUT, "use the target's own tokenizer and data for it",
                             "token %zu has id %d, the target's vocabulary has %zu tokens", i,
-                            l->tokens.ids[i], l->options->n_vocab);
-    if (!has_pair(l->mask, n)) {
-        l->fault = has_pair(l->mask, l->tokens.n) ? CLD_ROW_CUT_PROMPT : CLD_ROW_UNSUPERVISED;
-        d->counts.n_fault[l->fault]++;
+                            ids[i], l->options->n_vocab);
+        }
+    if (!has_pair(mask, n)) {
+        d->counts.n_fault[has_pair(mask, n_all) ? CLD_ROW_CUT_PROMPT : CLD_ROW_UNSUPERVISED]++;
         return CLD_OK;
     }
     enum cld_status s = reserve(d, n, err);
     if (s)
         return s;
-    memcpy(d->ids + d->counts.n_tokens, l->tokens.ids, n * sizeof *d->ids);
-    memcpy(d->mask + d->counts.n_tokens, l->mask, n);
-    d->counts.n_cut += n < l->tokens.n;
+    memcpy(d->ids + d->counts.n_tokens, ids, n * sizeof *d->ids);
+    memcpy(d->mask + d->counts.n_tokens, mask, n);
+    d->counts.n_cut += n < n_all;
     if (l->is_chat)
-        count_roles(&d->counts, &l->chat, &l->tokens, l->mask, n);
+        count_roles(&d->counts, &l->chat, &l->tokens, mask, n);
     keep(d, id, n);
     return CLD_OK;
+}
+
+static enum cld_status take_row(struct loader *l, struct cld_error *err)
+{
+    const struct cld_ready_row *ready = &l->ready;
+    enum cld_status s = CLD_OK;
+    if (l->is_chat)
+        return take_document(l, l->tokens.ids, l->mask, l->tokens.n, err);
+    if (!ready->n)
+        return take_document(l, ready->ids, ready->mask, 0, err);
+    l->d->counts.n_packed += ready->n_documents > 1;
+    for (size_t at = 0, n; at < ready->n && !s; at += n) {
+        for (n = 1; at + n < ready->n && !ready->starts[at + n]; n++)
+            ;
+        s = take_document(l, ready->ids + at, ready->mask + at, n, err);
+    }
+    return s;
 }
 
 static enum cld_status load_line(struct loader *l, const char *path, size_t number,
                                  const char *text, size_t n, struct cld_error *err)
 {
     struct cld_dataset_counts *c = &l->d->counts;
-    uint64_t id = c->n_lines++;
-    if (strspn(text, " \t\r\n") == n) {
+    c->n_lines++;
+    if (strspn(text, " \t") == n) {
         c->n_blank++;
+        l->next_id++;
         return CLD_OK;
     }
     enum cld_status s = read_line(l, text, n, err);
-    if (!s)
-        s = take_row(l, id, err);
-    if (!s)
+    if (!s && !(s = take_row(l, err)))
         return CLD_OK;
     cld_fail_prefix(err, "%s:%zu", path, number);
-    if (!l->fault || s != CLD_E_INPUT)
+    if (!l->reading.fault || s != CLD_E_INPUT)
         return s;
     if (l->options->bad_row_fatal)
         return cld_fail(err, CLD_E_INPUT, "mend the line, or set data.bad_row = skip", "%s",
                         err->what);
-    c->n_fault[l->fault]++;
+    l->next_id++;
+    c->n_fault[l->reading.fault]++;
+    if (l->reading.key[0])
+        cld_key_counts_add(&c->refused, l->reading.key);
     if (l->n_logged++ < MAX_LOGGED)
         cld_warn("skipped %s", err->what);
     return CLD_OK;
@@ -325,22 +350,27 @@ static enum cld_status load_line(struct loader *l, const char *path, size_t numb
 
 static enum cld_status load_file(struct loader *l, const char *path, struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
+    struct cld_row_file *in = NULL;
     char *text = NULL;
-    size_t capacity = 0, number = 0;
-    ssize_t n;
-    FILE *in = fopen(path, "rb");
-    if (!in)
-        return cld_fail(err, CLD_E_INPUT, "check the path and its permissions",
-                        "%s: cannot open: %s", path, strerror(errno));
-    while (!s && !(s = cld_signals_check(err)) && (n = getline(&text, &capacity, in)) >= 0)
-        s = load_line(l, path, ++number, text, (size_t)n, err);
-    if (!s && ferror(in))
-        s = cld_fail(err, CLD_E_INPUT, "check that the file is whole and the disk works",
-                     "%s: read failed: %s", path, strerror(errno));
-    free(text);
-    fclose(in);
+    size_t n = 0, number = 0;
+    enum cld_status s = cld_row_file_open(path, &in, err);
+    while (!s && !(s = cld_signals_check(err)) &&
+           !(s = cld_row_file_next(in, &text, &n, &number, err)) && text)
+        s = load_line(l, path, number, text, n, err);
+    cld_row_file_close(in);
     return s;
+}
+
+/* What was passed over, once. */
+static void warn(const struct loader *l)
+{
+    char text[512];
+    if (l->n_logged > MAX_LOGGED)
+        cld_warn("%zu more bad lines are only counted", l->n_logged - MAX_LOGGED);
+    if (!l->unread.n)
+        return;
+    cld_key_counts_text(&l->unread, text, sizeof text);
+    cld_warn("keys that are not read, by the number of rows that have them: %s", text);
 }
 
 enum cld_status cld_dataset_load(const char *const *paths, size_t n_paths,
@@ -349,7 +379,7 @@ enum cld_status cld_dataset_load(const char *const *paths, size_t n_paths,
 {
     struct loader l = {.options = options};
     enum cld_status s = CLD_OK;
-    char summary[512];
+    char summary[768];
     *out = NULL;
     if (options->max_length < 2)
         return cld_fail(err, CLD_E_USAGE, "set data.max_length",
@@ -359,6 +389,9 @@ enum cld_status cld_dataset_load(const char *const *paths, size_t n_paths,
     l.d = calloc(1, sizeof *l.d);
     if (!l.d)
         return cld_fail_memory(err, "a dataset");
+    l.reading.unread = &l.unread;
+    l.reading.ignored = options->ignored_keys;
+    l.reading.n_ignored = options->n_ignored_keys;
     if (options->tokenizer && (s = cld_encoder_new(options->tokenizer, &l.encoder, err)))
         goto done;
     for (size_t i = 0; i < n_paths; i++)
@@ -371,8 +404,7 @@ enum cld_status cld_dataset_load(const char *const *paths, size_t n_paths,
                      n_paths > 1 ? " and others: " : ": ", summary);
         goto done;
     }
-    if (l.n_logged > MAX_LOGGED)
-        cld_warn("%zu more bad lines are only counted", l.n_logged - MAX_LOGGED);
+    warn(&l);
     cld_info("data %s%s: %s", paths[0], n_paths > 1 ? " and others" : "", summary);
     *out = l.d;
     l.d = NULL;
@@ -381,6 +413,7 @@ done:
     free(l.mask);
     cld_chat_release(&l.chat);
     cld_chat_release(&l.prefix);
+    cld_ready_row_release(&l.ready);
     cld_tokens_release(&l.tokens);
     cld_encoder_free(l.encoder);
     return s;

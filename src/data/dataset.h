@@ -1,12 +1,11 @@
 /* dataset.h - rows of training data in memory: token ids and loss masks.
  *
- * Files are JSONL, one row a line:
+ * Files are JSONL (row_file.h), one row a line:
  *   {"messages": [...]} or {"conversations": [...]}   a chat (messages.h), rendered by a template
- *   {"input_ids": [...], "loss_mask": [...]}          ready tokens, the mask of 0 and 1; the chat
- * that they are may stand beside them, unread Blank lines are passed over. A row with "tools",
- * "functions" or "chat_template_kwargs" that are not empty is refused, since it would have to be
- * rendered otherwise; further keys say nothing. A row is used if it has two consecutive supervised
- * tokens, after max_length has cut it.
+ *   {"input_ids": [...], "loss_mask": [...]}          ready tokens (ready_row.h); the chat that
+ *                                                     they are may stand beside them, unread
+ * Blank lines are passed over. What other keys do says row_keys.h. A row is used if it has two
+ * consecutive supervised tokens, after max_length has cut it.
  *
  * A dataset is immutable once loaded and shared by all threads; loading is one thread's work. */
 #ifndef CLD_DATA_DATASET_H
@@ -30,12 +29,18 @@ struct cld_dataset_options {
      * loading, loses its supervision, or is only counted. */
     enum cld_history history;
     bool bad_row_fatal; /* a row that cannot be understood ends the loading; else it is skipped */
+    const struct cld_error *no_template; /* why chats cannot be rendered; NULL: they can */
+    const char *tokenizer_hash;          /* SHA-256 of its file; NULL: not known */
+    const char *const *ignored_keys;     /* [n_ignored_keys], see row_keys.h */
+    size_t n_ignored_keys;
 };
 
 struct cld_dataset_counts {
     size_t n_lines, n_blank, n_rows;  /* n_rows: in use */
     size_t n_cut;                     /* rows in use that max_length shortened */
+    size_t n_packed;                  /* lines of several documents, each of them a row */
     size_t n_fault[CLD_N_ROW_FAULTS]; /* lines not in use, by reason */
+    struct cld_key_counts refused;    /* keys for which lines are not in use */
     size_t n_tokens, n_supervised;
     size_t n_rewritten; /* answers that options.history is about */
     /* Tokens in use by the message that they belong to, and the supervised ones of them. Ready
@@ -45,7 +50,8 @@ struct cld_dataset_counts {
 
 /* Arrays are borrowed from the dataset. */
 struct cld_row {
-    uint64_t id;              /* ordinal among all lines of all files, blank and bad ones counted */
+    uint64_t id; /* ordinal among all lines of all files, blank and bad ones counted; a line of
+                    several documents counts as so many lines */
     const int32_t *ids;       /* [n] */
     const uint8_t *loss_mask; /* [n], 0 or 1 */
     size_t n;

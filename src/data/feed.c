@@ -3,15 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "base/file.h"
 #include "base/grow.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/size.h"
+#include "data/row_paths.h"
 #include "data/sampler.h"
 
 struct bucket {
     char *name;
+    struct cld_row_paths paths;
     struct cld_dataset *rows;
 };
 
@@ -20,6 +23,7 @@ struct cld_feed {
     struct cld_tokenizer *tokenizer; /* NULL: no text is read */
     char tokenizer_hash[CLD_SHA256_HEX_BYTES];
     enum cld_chat_template chat_template; /* of rows of text; see cld_feed_template */
+    struct cld_error no_template;         /* why there is none, if its status is not CLD_OK */
     struct cld_dataset *train;
     struct bucket *buckets;              /* held-out sets */
     size_t n_buckets, cap_buckets, used; /* `used` is the one in use */
@@ -55,6 +59,14 @@ enum cld_status cld_feed_open(const struct cld_config *cfg, struct cld_feed **ou
         ((s = cld_tokenizer_load(path, &f->tokenizer, err)) ||
          (s = cld_sha256_file(path, f->tokenizer_hash, &n_bytes, err))))
         goto done;
+    if ((s = cld_feed_template(cfg, &f->chat_template, &f->no_template)) &&
+        cfg->data.template != CLD_TEMPLATE_NONE) {
+        *err = f->no_template;
+        goto done;
+    }
+    if (!s)
+        f->no_template = (struct cld_error)CLD_ERROR_INIT;
+    s = CLD_OK; /* rows of ready ids do without a template */
     *out = f;
     f = NULL;
 done:
@@ -71,6 +83,7 @@ void cld_feed_close(struct cld_feed *f)
     cld_dataset_free(f->train);
     for (size_t i = 0; i < f->n_buckets; i++) {
         free(f->buckets[i].name);
+        cld_row_paths_free(&f->buckets[i].paths);
         cld_dataset_free(f->buckets[i].rows);
     }
     free(f->buckets);
@@ -99,8 +112,30 @@ const char *cld_feed_tokenizer_hash(const struct cld_feed *f)
     return f->tokenizer_hash;
 }
 
-enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_template *out,
-                                  struct cld_error *err)
+/* A template that contradicts the target's own trains, and asks, what the target never saw. */
+static enum cld_status check_template(const struct cld_config *cfg, enum cld_chat_template used,
+                                      struct cld_error *err)
+{
+    char hash[65];
+    bool is_known = false;
+    enum cld_chat_template declared = used;
+    enum cld_status s = cld_chat_declared(cfg->target.dir, hash, &is_known, &declared, err);
+    if (s || !is_known || declared == used)
+        return s;
+    struct cld_error why;
+    s = cld_fail(&why, CLD_E_INPUT, "set data.template to the target's",
+                 "data.template is %s, %s declares %s (SHA-256 %s)", cld_chat_template_name(used),
+                 cfg->target.dir, cld_chat_template_name(declared), hash);
+    if (cfg->checks.template) {
+        *err = why;
+        return s;
+    }
+    cld_warn("%s; checks.template = no lets it pass", why.what);
+    return CLD_OK;
+}
+
+enum cld_status cld_feed_chosen_template(const struct cld_config *cfg, enum cld_chat_template *out,
+                                         struct cld_error *err)
 {
     switch (cfg->data.template) {
     case CLD_TEMPLATE_NONE:
@@ -118,25 +153,33 @@ enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_te
     return CLD_OK;
 }
 
-static enum cld_status load_set(struct cld_feed *f, const char *path, size_t vocab,
-                                struct cld_dataset **out, struct cld_error *err)
+enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_template *out,
+                                  struct cld_error *err)
 {
-    enum cld_status s = CLD_OK;
-    struct cld_dataset_options options = {.tokenizer = f->tokenizer,
-                                          .max_length = f->cfg->data.max_length,
-                                          .n_vocab = vocab,
-                                          .history = f->cfg->checks.history,
-                                          .bad_row_fatal =
-                                              f->cfg->data.bad_row == CLD_BAD_ROW_FAIL};
-    if (f->tokenizer && (s = cld_feed_template(f->cfg, &f->chat_template, err)))
-        return s;
-    options.chat_template = f->chat_template;
-    return cld_dataset_load(&path, 1, &options, out, err);
+    enum cld_status s = cld_feed_chosen_template(cfg, out, err);
+    return s ? s : check_template(cfg, *out, err);
 }
 
-/* Adds a held-out set; `name` [n_name]. */
+static enum cld_status load_set(struct cld_feed *f, const struct cld_row_paths *paths, size_t vocab,
+                                struct cld_dataset **out, struct cld_error *err)
+{
+    struct cld_dataset_options options = {
+        .tokenizer = f->tokenizer,
+        .chat_template = f->chat_template,
+        .max_length = f->cfg->data.max_length,
+        .n_vocab = vocab,
+        .history = f->cfg->checks.history,
+        .bad_row_fatal = f->cfg->data.bad_row == CLD_BAD_ROW_FAIL,
+        .no_template = f->no_template.status ? &f->no_template : NULL,
+        .tokenizer_hash = f->tokenizer_hash,
+        .ignored_keys = (const char *const *)f->cfg->data.ignore_keys.v,
+        .n_ignored_keys = f->cfg->data.ignore_keys.n};
+    return cld_dataset_load((const char *const *)paths->v, paths->n, &options, out, err);
+}
+
+/* Adds a held-out set without rows; `name` [n_name]. */
 static enum cld_status add_bucket(struct cld_feed *f, const char *name, size_t n_name,
-                                  const char *path, size_t vocab, struct cld_error *err)
+                                  struct cld_error *err)
 {
     enum cld_status s =
         cld_grow(&f->buckets, &f->cap_buckets, f->n_buckets + 1, sizeof *f->buckets, err);
@@ -151,53 +194,147 @@ static enum cld_status add_bucket(struct cld_feed *f, const char *name, size_t n
         if (!strcmp(f->buckets[i].name, b->name))
             return cld_fail(err, CLD_E_USAGE, "name each bucket once",
                             "eval.buckets has '%s' twice", b->name);
-    return load_set(f, path, vocab, &b->rows, err);
+    return CLD_OK;
 }
 
-/* data.heldout under the name of its file, without directories and what follows the first point. */
-static enum cld_status add_heldout(struct cld_feed *f, size_t vocab, struct cld_error *err)
+/* data.heldout under the name of its first file, without directories and what follows the first
+ * point. */
+static enum cld_status add_heldout(struct cld_feed *f, struct cld_error *err)
 {
-    const char *path = f->cfg->data.heldout, *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
-    return add_bucket(f, name, strcspn(name, "."), path, vocab, err);
+    struct cld_row_paths paths = {0};
+    enum cld_status s = cld_row_paths_add(&paths, "data.heldout", f->cfg->data.heldout, err);
+    if (s)
+        goto done;
+    const char *slash = strrchr(paths.v[0], '/'), *name = slash ? slash + 1 : paths.v[0];
+    if ((s = add_bucket(f, name, strcspn(name, "."), err)))
+        goto done;
+    f->buckets[f->n_buckets - 1].paths = paths;
+    paths = (struct cld_row_paths){0};
+done:
+    cld_row_paths_free(&paths);
+    return s;
 }
 
-static enum cld_status add_buckets(struct cld_feed *f, size_t vocab, struct cld_error *err)
+/* NAME=FILE begins a bucket; items without a name are more files of the one before. */
+static enum cld_status add_buckets(struct cld_feed *f, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     const struct cld_text_list *list = &f->cfg->eval.buckets;
     if (!list->n && f->cfg->data.heldout)
-        return add_heldout(f, vocab, err);
+        return add_heldout(f, err);
     for (size_t i = 0; i < list->n && !s; i++) {
         size_t n_name = strcspn(list->v[i], "=");
-        if (!n_name || !list->v[i][n_name] || !list->v[i][n_name + 1])
+        bool named = list->v[i][n_name];
+        const char *path = list->v[i] + (named ? n_name + 1 : 0);
+        if ((named && !n_name) || !*path || (!named && !f->n_buckets))
             return cld_fail(err, CLD_E_USAGE, "write NAME=FILE, NAME=FILE, ...",
                             "eval.buckets: '%s' has no name and file", list->v[i]);
-        s = add_bucket(f, list->v[i], n_name, list->v[i] + n_name + 1, vocab, err);
+        if (!named || !(s = add_bucket(f, list->v[i], n_name, err)))
+            s = cld_row_paths_add(&f->buckets[f->n_buckets - 1].paths, "eval.buckets", path, err);
     }
     return s;
+}
+
+/* Held-out rows that a drafter learns say nothing about it. */
+static enum cld_status check_files(struct cld_feed *f, const struct cld_row_paths *train,
+                                   bool trains, struct cld_error *err)
+{
+    for (size_t i = 0; i < f->n_buckets; i++) {
+        const char *both = cld_row_paths_shared(train, &f->buckets[i].paths);
+        if (both && trains)
+            return cld_fail(err, CLD_E_INPUT, "name other rows in data.heldout",
+                            "data.heldout and data.train are the same file: %s", both);
+        if (both)
+            cld_warn("%s is evaluated on %s, which is also a file of data.train: the figures are "
+                     "those of rows that are trained on",
+                     f->buckets[i].name, both);
+    }
+    return CLD_OK;
+}
+
+static uint64_t sum_of(const struct cld_row *row)
+{
+    struct cld_checksum sum;
+    cld_checksum_begin(&sum);
+    cld_checksum_add(&sum, row->ids, row->n * sizeof *row->ids);
+    return cld_checksum_end(&sum);
+}
+
+static int compare_sums(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Held-out rows with the same tokens as a training row. */
+static enum cld_status warn_shared(const struct cld_feed *f, struct cld_error *err)
+{
+    size_t n = cld_dataset_n_rows(f->train), n_heldout = cld_feed_n_heldout(f), n_shared = 0;
+    uint64_t first = 0, *sums = malloc(cld_mul(cld_max(1, n), sizeof *sums));
+    if (!sums)
+        return cld_fail_memory(err, "the sums of %zu rows", n);
+    for (size_t i = 0; i < n; i++) {
+        struct cld_row row = cld_dataset_row(f->train, i);
+        sums[i] = sum_of(&row);
+    }
+    qsort(sums, n, sizeof *sums, compare_sums);
+    for (size_t i = n_heldout; i-- > 0;) {
+        struct cld_row row = cld_feed_heldout_row(f, i);
+        uint64_t sum = sum_of(&row);
+        if (!bsearch(&sum, sums, n, sizeof *sums, compare_sums))
+            continue;
+        n_shared++;
+        first = row.id;
+    }
+    if (n_shared)
+        cld_warn("%zu of %zu rows of data.heldout are also in data.train, first row %llu: the "
+                 "drafter learns what it is judged by",
+                 n_shared, n_heldout, (unsigned long long)first);
+    free(sums);
+    return CLD_OK;
+}
+
+static enum cld_status load_train(struct cld_feed *f, const struct cld_row_paths *paths,
+                                  size_t vocab, struct cld_error *err)
+{
+    const struct cld_config *cfg = f->cfg;
+    const struct cld_size_list *made = &cfg->data.synthetic;
+    if (!made->n)
+        return load_set(f, paths, vocab, &f->train, err);
+    cld_warn("training rows are random tokens (data.synthetic): this run measures speed and "
+             "memory, it trains nothing useful");
+    return cld_dataset_synthetic(made->v[0], cld_min(made->v[1], cfg->data.max_length), vocab,
+                                 (uint64_t)cfg->run.seed, &f->train, err);
 }
 
 enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     const struct cld_config *cfg = f->cfg;
-    const struct cld_size_list *made = &cfg->data.synthetic;
-    if (train && made->n) {
-        cld_warn("training rows are random tokens (data.synthetic): this run measures speed and "
-                 "memory, it trains nothing useful");
-        s = cld_dataset_synthetic(made->v[0], cld_min(made->v[1], cfg->data.max_length), vocab,
-                                  (uint64_t)cfg->run.seed, &f->train, err);
-    } else if (train) {
-        s = load_set(f, cfg->data.train, vocab, &f->train, err);
-    }
-    if (!s && !train)
-        s = add_buckets(f, vocab, err);
-    else if (!s && cfg->data.heldout)
-        s = add_heldout(f, vocab, err);
-    if (!s && train)
-        s = cld_sampler_new(f->train, (uint64_t)cfg->run.seed,
-                            cfg->data.packing ? cfg->data.max_length : 0, &f->sampler, err);
+    struct cld_row_paths paths = {0};
+    struct cld_error ignored = CLD_ERROR_INIT; /* an evaluation only compares the names */
+    if (cfg->data.train && !cfg->data.synthetic.n &&
+        (s = cld_row_paths_add(&paths, "data.train", cfg->data.train, train ? err : &ignored)) &&
+        train)
+        goto done;
+    s = CLD_OK;
+    if (!train)
+        s = add_buckets(f, err);
+    else if (cfg->data.heldout)
+        s = add_heldout(f, err);
+    if (s || (s = check_files(f, &paths, train, err)) ||
+        (train && (s = load_train(f, &paths, vocab, err))))
+        goto done;
+    for (size_t i = 0; i < f->n_buckets && !s; i++)
+        s = load_set(f, &f->buckets[i].paths, vocab, &f->buckets[i].rows, err);
+    if (s || !train)
+        goto done;
+    if (f->n_buckets && (s = warn_shared(f, err)))
+        goto done;
+    s = cld_sampler_new(f->train, (uint64_t)cfg->run.seed,
+                        cfg->data.packing ? cfg->data.max_length : 0, &f->sampler, err);
+done:
+    cld_row_paths_free(&paths);
     return s;
 }
 
@@ -219,6 +356,26 @@ const struct cld_dataset *cld_feed_train(const struct cld_feed *f)
 size_t cld_feed_n_train(const struct cld_feed *f)
 {
     return f->train ? cld_dataset_n_rows(f->train) : 0;
+}
+
+static void check_positions(const struct cld_dataset *d, const char *name, size_t max_positions)
+{
+    size_t n = 0, n_rows = cld_dataset_n_rows(d);
+    for (size_t i = 0; i < n_rows; i++)
+        n += cld_dataset_row(d, i).n > max_positions;
+    if (n)
+        cld_warn("%s: %zu of %zu rows are longer than max_position_embeddings, %zu, of the "
+                 "target's config.json; the longest has %zu tokens. Lower data.max_length if the "
+                 "target was trained on no more",
+                 name, n, n_rows, max_positions, cld_dataset_longest(d));
+}
+
+void cld_feed_check_positions(const struct cld_feed *f, size_t max_positions)
+{
+    if (f->train)
+        check_positions(f->train, "training rows", max_positions);
+    for (size_t i = 0; i < f->n_buckets; i++)
+        check_positions(f->buckets[i].rows, f->buckets[i].name, max_positions);
 }
 
 size_t cld_feed_n_heldout(const struct cld_feed *f)

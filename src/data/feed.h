@@ -12,8 +12,9 @@
 
 struct cld_feed;
 
-/* Opens the target's tokenizer: where the mask token is text it must be there; rows of ready ids do
- * without, and a chat row that needs it is refused when it is read. CLD_E_INPUT, CLD_E_USAGE. */
+/* Opens the target's tokenizer: if the mask token is text it must be there; rows of ready ids do
+ * without, and a chat row that needs it is refused when it is read. CLD_E_INPUT, also for a
+ * data.template that contradicts the target's; CLD_E_USAGE. */
 enum cld_status cld_feed_open(const struct cld_config *cfg, struct cld_feed **out,
                               struct cld_error *err);
 void cld_feed_close(struct cld_feed *f); /* NULL-safe */
@@ -21,8 +22,12 @@ void cld_feed_close(struct cld_feed *f); /* NULL-safe */
 /* drafter.mask_token as an id; CLD_E_USAGE if the tokenizer does not know its text. */
 enum cld_status cld_feed_mask_token(const struct cld_feed *f, int64_t *id, struct cld_error *err);
 
-/* data.template, or the one that the target's directory declares. CLD_E_USAGE where neither is
- * known. */
+/* data.template, or the one that the target's directory declares. CLD_E_USAGE if neither is known.
+ */
+enum cld_status cld_feed_chosen_template(const struct cld_config *cfg, enum cld_chat_template *out,
+                                         struct cld_error *err);
+/* The same, compared with the target's own. CLD_E_INPUT (a warning, with checks.template = no) if
+ * the target declares another one: every command that reads or writes chats asks here. */
 enum cld_status cld_feed_template(const struct cld_config *cfg, enum cld_chat_template *out,
                                   struct cld_error *err);
 
@@ -31,8 +36,9 @@ const char *cld_feed_tokenizer_hash(const struct cld_feed *f);
 
 /* Reads the rows of the training set and of data.heldout (if there is one), or, without `train`, of
  * all buckets; the dataset says on stderr how many were taken and why others were not. Ids must be
- * below `vocab`. CLD_E_INPUT if a set that is asked for has no usable row; CLD_E_USAGE if a bucket
- * has no name or file, or the name of another. */
+ * below `vocab`. CLD_E_INPUT if a set that is asked for has no usable row, or if training and
+ * held-out rows are of one file; CLD_E_USAGE if a bucket has no name or file, or the name of
+ * another. */
 enum cld_status cld_feed_load(struct cld_feed *f, size_t vocab, bool train, struct cld_error *err);
 
 /* Borrowed; NULL where no text is read, and before _load with `train`. */
@@ -42,6 +48,10 @@ const struct cld_dataset *cld_feed_train(const struct cld_feed *f);
 enum cld_chat_template cld_feed_used_template(const struct cld_feed *f);
 
 size_t cld_feed_n_train(const struct cld_feed *f);
+
+/* Warns of rows, training and held-out, that are longer than the target's max_position_embeddings:
+ * its features there are of little worth. After _load. */
+void cld_feed_check_positions(const struct cld_feed *f, size_t max_positions);
 
 /* Held-out sets by name: eval.buckets, or else data.heldout alone. The first is the one in use. */
 size_t cld_feed_n_buckets(const struct cld_feed *f);

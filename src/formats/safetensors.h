@@ -8,7 +8,7 @@
  * change underneath.
  *
  * Element types that the format knows and we do not (F64, F8_E4M3, ...) do not spoil a file: their
- * ranges are checked at open, and such a tensor is refused by name when it is asked for. A type
+ * ranges are checked at open, and a tensor of this kind is refused by name when it is read. A type
  * that the format does not know is refused at open, since its size cannot be checked.
  *
  * Thread: an open reader is read-only, so any threads may share it; a writer belongs to one. */
@@ -74,7 +74,7 @@ enum cld_status cld_safetensors_expect(const struct cld_safetensors *st, const c
 
 /* Reads rows [first_row, first_row + n_rows) of the first dimension (a scalar is one row) as
  * elements of `as`: the tensor's own type, or F32 or BF16 from any of F32, BF16, F16 (to bf16
- * rounded to nearest even). `to` has room for n_rows x (elements of a row) of `as`. Other
+ * rounded to nearest even). `to` holds n_rows x (elements of a row) of `as`. Other
  * conversions and rows outside the tensor are CLD_E_INPUT. */
 enum cld_status cld_safetensors_read_rows(const struct cld_safetensors *st,
                                           const struct cld_safetensor *t, size_t first_row,

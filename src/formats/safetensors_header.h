@@ -35,7 +35,7 @@ enum cld_status cld_safetensors_add_shard(struct cld_safetensors *st, size_t i, 
 enum cld_status cld_safetensors_parse_object(const char *path, const char *text, size_t n_bytes,
                                              json_t **out, struct cld_error *err);
 
-/* Refuses a file because of one tensor; a long path and name are cut to leave room for the rest. */
+/* Refuses a file because of one tensor; a long path and name are cut so that the rest fits. */
 enum cld_status cld_safetensors_refuse(struct cld_error *err, const char *path, const char *name,
                                        const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 

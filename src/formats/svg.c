@@ -309,7 +309,7 @@ static void put_axes(const struct drawing *d)
         double half = text_width(name) / 2;
         fprintf(to, "<path class=\"axis\" d=\"M%.1f %.1fv4\"/>", x, bottom);
         if (x - half < taken + letter_width)
-            continue; /* no room beside the last one */
+            continue; /* does not fit next to the last one */
         taken = x + half;
         fprintf(to, "<text class=\"tick mid\" x=\"%.1f\" y=\"%.1f\">", x, bottom + 18);
         put_text(name, to);

@@ -104,7 +104,7 @@ static void add_mark(const struct cld_config *cfg, const struct cld_tokenizer *t
 {
     struct cld_error none = CLD_ERROR_INIT;
     enum cld_chat_template template;
-    if (!t || cld_feed_template(cfg, &template, &none))
+    if (!t || cld_feed_chosen_template(cfg, &template, &none))
         return;
     const char *mark = template == CLD_CHAT_LLAMA3 ? "<|eot_id|>" : "<|im_end|>";
     cld_special_tokens_add(all, cld_tokenizer_find(t, mark), "tokenizer.json", mark, true);

@@ -201,17 +201,18 @@ static bool parse_part(const char *spec, size_t *part, size_t *n_parts)
 static enum cld_status fail_choice(const struct cld_devices *d, const char *spec,
                                    struct cld_error *err)
 {
-    char names[320] = "";
+    char names[480] = "";
     for (size_t i = 0; i < d->n; i++) {
         size_t at = strlen(names);
-        snprintf(names + at, sizeof names - at, "%s%zu: %.80s (%.40s)", i ? ", " : "", i,
-                 d->at[i].name, d->at[i].platform);
+        snprintf(names + at, sizeof names - at, "\n  device %zu: %.80s (%.40s)", i, d->at[i].name,
+                 d->at[i].platform);
     }
     if (!d->n)
         return cld_fail(err, CLD_E_DEVICE, "see `cldraft devices`", "%s", d->note);
     return cld_fail(err, CLD_E_DEVICE,
                     "give a number, a part of a device's or platform's name, or cpu:I/N",
-                    "no device fits '%s'; there are %s", spec, names);
+                    "there is no device '%s'. %s%s", spec,
+                    d->n == 1 ? "The only device is" : "The devices are", names);
 }
 
 enum cld_status cld_devices_find(const struct cld_devices *d, const char *spec,

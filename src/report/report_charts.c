@@ -51,7 +51,8 @@ static void free_curve(struct curve *v)
     free(v->high);
 }
 
-/* Room for a curve of n points, with a band if it is to have one; NULL: no room or no memory. */
+/* A new curve of n points, with a band if it is to have one; NULL: too many curves, or no memory.
+ */
 static struct curve *new_curve(struct chart *c, const char *name, size_t n, bool band)
 {
     struct curve *v = c->n < most_curves ? &c->curves[c->n] : NULL;

@@ -9,7 +9,7 @@
 
 enum { most_events = 200 }; /* of a run; then the first and the last of them */
 
-/* "Workers", or of which run where there are several. */
+/* "Workers", with the name of the run if there are several. */
 static void heading(const struct cld_report *r, size_t i)
 {
     if (r->n < 2)

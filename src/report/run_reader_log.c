@@ -39,13 +39,17 @@ static enum cld_status take_line(struct cld_run_data *r, char *line, double *ste
     double named = begins(text, "resuming from ") ? number_after(text, " at step ")
                                                   : number_after(text, "step ");
     bool is_progress = !strcmp(level, "progress");
+    bool is_checkpoint = begins(text, "step ") && strstr(text, ": checkpoint ");
+    /* A checkpoint is reported when it is written, after later steps. */
+    if (is_checkpoint && named < *step)
+        return cld_run_data_event(r, CLD_EVENT_CHECKPOINT, named, line, text, err);
     if (isfinite(named) && (is_progress || begins(text, "step ") || begins(text, "resuming from ")))
         *step = named;
     if (is_progress)
         return CLD_OK;
     if (begins(text, "resuming from "))
         return cld_run_data_event(r, CLD_EVENT_RESUMED, *step, line, text, err);
-    if (begins(text, "step ") && strstr(text, ": checkpoint "))
+    if (is_checkpoint)
         return cld_run_data_event(r, CLD_EVENT_CHECKPOINT, *step, line, text, err);
     if (!strcmp(level, "warning"))
         return cld_run_data_event(

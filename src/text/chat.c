@@ -71,14 +71,14 @@ static void put_text(struct writer *w, struct cld_text t)
     put(w, t.at, t.n);
 }
 
-/* From `begin` to here is supervised. */
-static void put_span(struct writer *w, size_t begin)
+/* From `begin` to here is the supervised part of an answer; nothing of it, if it is excluded. */
+static void put_span(struct writer *w, const struct cld_message *m, size_t begin)
 {
     struct cld_chat *c = w->chat;
     if (!w->status)
         w->status = cld_grow(&c->spans, &c->cap_spans, c->n_spans + 1, sizeof *c->spans, w->err);
     if (!w->status)
-        c->spans[c->n_spans++] = (struct cld_chat_span){begin, c->n_text};
+        c->spans[c->n_spans++] = (struct cld_chat_span){begin, m->excluded ? begin : c->n_text};
 }
 
 /* From `begin` to here is the message's turn. */
@@ -138,7 +138,7 @@ static void put_turn(struct writer *w, const struct cld_message *m)
     put_text(w, m->content);
     put_string(w, "<|im_end|>");
     if (m->role == CLD_ASSISTANT)
-        put_span(w, begin);
+        put_span(w, m, begin);
     put_string(w, "\n");
 }
 
@@ -183,7 +183,7 @@ static void put_qwen3_assistant(struct writer *w, const struct cld_message *m, b
     }
     put_text(w, content);
     put_string(w, "<|im_end|>");
-    put_span(w, begin);
+    put_span(w, m, begin);
     put_string(w, "\n");
 }
 
@@ -243,27 +243,40 @@ static void put_llama3(struct writer *w, const struct cld_message *m, size_t n)
         put_text(w, trim(m[i].content));
         put_string(w, "<|eot_id|>");
         if (m[i].role == CLD_ASSISTANT)
-            put_span(w, begin);
+            put_span(w, &m[i], begin);
         put_turn_of(w, &m[i], turn);
     }
 }
 
+bool cld_chat_has_thinking(enum cld_chat_template t)
+{
+    return t == CLD_CHAT_QWEN3;
+}
+
+/* What a template has no place for. */
+static enum cld_status check_places(enum cld_chat_template t, const struct cld_message *m, size_t n,
+                                    struct cld_row_reading *r, struct cld_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool reasoning = m[i].reasoning.n && !cld_chat_has_thinking(t);
+        if (reasoning || (m[i].role == CLD_TOOL && t == CLD_CHAT_LLAMA3))
+            return cld_row_refuse(r, CLD_ROW_UNSUPPORTED, reasoning ? m[i].reasoning_key : "role",
+                                  err, "message %zu: template %s has no place for %s", i, names[t],
+                                  reasoning ? m[i].reasoning_key : "role tool");
+    }
+    return CLD_OK;
+}
+
 enum cld_status cld_chat_render(enum cld_chat_template t, const struct cld_message *messages,
-                                size_t n, struct cld_chat *out, enum cld_row_fault *fault,
+                                size_t n, struct cld_chat *out, struct cld_row_reading *r,
                                 struct cld_error *err)
 {
     struct writer w = {out, CLD_OK, err};
     out->n_text = out->n_spans = out->n_turns = 0;
-    *fault = CLD_ROW_FINE;
-    for (size_t i = 0; i < n; i++) {
-        bool reasoning = messages[i].reasoning.at && t != CLD_CHAT_QWEN3;
-        if (!reasoning && !(messages[i].role == CLD_TOOL && t == CLD_CHAT_LLAMA3))
-            continue;
-        *fault = CLD_ROW_UNSUPPORTED;
-        return cld_fail(err, CLD_E_INPUT, "choose another data.template, or change the row",
-                        "message %zu: template %s has no place for %s", i, names[t],
-                        reasoning ? "reasoning_content" : "role tool");
-    }
+    r->fault = CLD_ROW_FINE;
+    enum cld_status s = check_places(t, messages, n, r, err);
+    if (s)
+        return s;
     if (t == CLD_CHAT_QWEN3)
         put_qwen3(&w, messages, n);
     else if (t == CLD_CHAT_LLAMA3)
@@ -278,21 +291,57 @@ enum cld_status cld_chat_render(enum cld_chat_template t, const struct cld_messa
 }
 
 enum cld_status cld_chat_render_prompt(enum cld_chat_template t, const struct cld_message *messages,
-                                       size_t n, struct cld_chat *out, enum cld_row_fault *fault,
-                                       struct cld_error *err)
+                                       size_t n, enum cld_thinking thinking, struct cld_chat *out,
+                                       struct cld_row_reading *r, struct cld_error *err)
 {
-    /* An empty answer, cut off. */
-    struct cld_message *all = malloc(cld_mul(n + 1, sizeof *all));
-    if (!all)
-        return cld_fail_memory(err, "a conversation");
-    memcpy(all, messages, n * sizeof *all);
-    all[n] = (struct cld_message){.role = CLD_ASSISTANT, .content = {"", 0}};
-    enum cld_status s = cld_chat_render(t, all, n + 1, out, fault, err);
-    free(all);
+    struct writer w = {out, CLD_OK, err};
+    enum cld_status s = cld_chat_render(t, messages, n, out, r, err);
     if (s)
         return s;
-    out->n_text = out->spans[out->n_spans - 1].begin;
+    if (thinking == CLD_THINKING_ON && !cld_chat_has_thinking(t))
+        return cld_row_refuse(r, CLD_ROW_UNSUPPORTED, "enable_thinking", err,
+                              "enable_thinking is true, template %s has no thinking", names[t]);
+    put_string(&w, t == CLD_CHAT_LLAMA3 ? "<|start_header_id|>assistant<|end_header_id|>\n\n"
+                                        : "<|im_start|>assistant\n");
+    if (thinking == CLD_THINKING_OFF && cld_chat_has_thinking(t))
+        put_string(&w, "<think>\n\n</think>\n\n");
     out->n_spans = 0;
+    return w.status;
+}
+
+/* Does an answer think, under a key or in its content? */
+static bool thinks(const struct cld_message *m)
+{
+    size_t close = find(m->content, "</think>", false);
+    if (m->reasoning.n || close == SIZE_MAX)
+        return m->reasoning.n > 0;
+    struct cld_text before = slice(m->content, 0, close);
+    size_t open = find(before, "<think>", true);
+    if (open != SIZE_MAX)
+        before = slice(before, open + strlen("<think>"), before.n);
+    return strip_newlines(before, true, true).n > 0;
+}
+
+enum cld_status cld_chat_check_thinking(enum cld_chat_template t, const struct cld_conversation *c,
+                                        struct cld_row_reading *r, struct cld_error *err)
+{
+    static const char *const key = "enable_thinking";
+    const struct cld_message *last = &c->messages[c->n - 1];
+    bool on = c->thinking == CLD_THINKING_ON;
+    if (c->thinking == CLD_THINKING_AUTO)
+        return CLD_OK;
+    if (!cld_chat_has_thinking(t) && on)
+        return cld_row_refuse(r, CLD_ROW_UNSUPPORTED, key, err,
+                              "enable_thinking is true, template %s has no thinking", names[t]);
+    if (!cld_chat_has_thinking(t)) {
+        if (r->unread)
+            cld_key_counts_add(r->unread, key);
+        return CLD_OK;
+    }
+    if (last->role == CLD_ASSISTANT && thinks(last) != on)
+        return cld_row_refuse(r, CLD_ROW_CONTRADICTORY, key, err,
+                              "enable_thinking is %s and the last answer has %s thinking",
+                              on ? "true" : "false", on ? "no" : "a");
     return CLD_OK;
 }
 
@@ -303,10 +352,12 @@ enum cld_status cld_chat_history(enum cld_chat_template t, const struct cld_mess
     size_t span = 0;
     *n = 0;
     for (size_t i = 0; i < n_messages; i++) {
-        enum cld_row_fault ignored;
+        struct cld_row_reading ignored = {0};
         if (messages[i].role != CLD_ASSISTANT)
             continue;
         struct cld_chat_span *its = &chat->spans[span++];
+        if (messages[i].excluded)
+            continue;
         /* What stood there when the target had just answered. */
         enum cld_status s = cld_chat_render(t, messages, i + 1, prefix, &ignored, err);
         if (s)
@@ -347,58 +398,94 @@ static const struct {
     {"ba03a121d097859c7b5b9cd03af99aafe95275210d2876f642ad9929a150f122", CLD_CHAT_LLAMA3},
 };
 
-/* The text of the declared template, malloc'd; NULL if there is none. */
-static enum cld_status declared(const char *model_dir, char **out, struct cld_error *err)
+/* The template in the JSON file `path`: a text, or of a list of named ones the one named default.
+ * Nothing, if the file or its key is missing. */
+static enum cld_status declared_in(const char *path, char **out, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    char *jinja = cld_format("%s/chat_template.jinja", model_dir);
-    char *config = cld_format("%s/tokenizer_config.json", model_dir);
     char *text = NULL;
     json_t *root = NULL;
     json_error_t where;
     size_t n;
-    *out = NULL;
-    if (!jinja || !config) {
-        s = cld_fail_memory(err, "a path");
-        goto done;
-    }
-    if (cld_file_exists(jinja)) { /* where both exist, the file of its own counts */
-        s = cld_file_read(jinja, (size_t)16 << 20, out, &n, err);
-        goto done;
-    }
-    if (!cld_file_exists(config))
-        goto done;
-    if ((s = cld_file_read(config, (size_t)64 << 20, &text, &n, err)))
-        goto done;
-    root = json_loadb(text, n, 0, &where);
-    if (!root) {
-        s = cld_fail(err, CLD_E_INPUT, "fetch or copy the file again", "%s:%d:%d: %s", config,
+    if (!cld_file_exists(path))
+        return CLD_OK;
+    if ((s = cld_file_read(path, (size_t)64 << 20, &text, &n, err)))
+        return s;
+    if (!(root = json_loadb(text, n, 0, &where))) {
+        s = cld_fail(err, CLD_E_INPUT, "fetch or copy the file again", "%s:%d:%d: %s", path,
                      where.line, where.column, where.text);
         goto done;
     }
-    const char *found = json_string_value(json_object_get(root, "chat_template"));
-    if (found && !(*out = cld_format("%s", found)))
+    const json_t *found = json_object_get(root, "chat_template");
+    bool is_list = json_is_array(found);
+    for (size_t i = 0; is_list && i < json_array_size(found); i++) {
+        const json_t *item = json_array_get(found, i);
+        const char *name = json_string_value(json_object_get(item, "name"));
+        if (name && !strcmp(name, "default")) {
+            found = json_object_get(item, "template");
+            break;
+        }
+    }
+    if (found && !json_is_null(found) && !json_is_string(found))
+        s = cld_fail(err, CLD_E_INPUT, "give one of them as chat_template, a text",
+                     "%s: chat_template is %s%s", path, cld_json_kind(found),
+                     is_list ? " of templates, none of them a text with the name default" : "");
+    else if (json_string_length(found) && !(*out = strdup(json_string_value(found))))
         s = cld_fail_memory(err, "a chat template");
 done:
     json_decref(root);
     free(text);
-    free(config);
-    free(jinja);
     return s;
+}
+
+/* The text of the declared template, malloc'd; NULL if there is none. The file of its own counts
+ * before the key of tokenizer_config.json, and that before the file of older processors. */
+static enum cld_status declared(const char *model_dir, char **out, struct cld_error *err)
+{
+    static const char *const files[] = {"tokenizer_config.json", "chat_template.json"};
+    enum cld_status s = CLD_OK;
+    char *path = cld_format("%s/chat_template.jinja", model_dir);
+    size_t n;
+    *out = NULL;
+    if (path && cld_file_exists(path))
+        s = cld_file_read(path, (size_t)16 << 20, out, &n, err);
+    for (size_t i = 0; i < 2 && path && !s && !*out; i++) {
+        free(path);
+        if ((path = cld_format("%s/%s", model_dir, files[i])))
+            s = declared_in(path, out, err);
+    }
+    if (!path)
+        s = cld_fail_memory(err, "a path");
+    free(path);
+    return s;
+}
+
+/* Templates are read with line ends of one byte, and without a newline at their end. */
+static void normalise(char *text)
+{
+    size_t n = 0;
+    for (const char *p = text; *p; p++)
+        if (*p != '\r' || p[1] != '\n')
+            text[n++] = *p;
+    n -= n && text[n - 1] == '\n';
+    text[n] = '\0';
 }
 
 enum cld_status cld_chat_declared(const char *model_dir, char hash[65], bool *is_known,
                                   enum cld_chat_template *out, struct cld_error *err)
 {
-    char *text = NULL;
+    char *text = NULL, same[65] = "";
     enum cld_status s = declared(model_dir, &text, err);
     hash[0] = '\0';
     *is_known = false;
-    if (text)
+    if (text) {
         cld_sha256_of(text, strlen(text), hash);
+        normalise(text);
+        cld_sha256_of(text, strlen(text), same);
+    }
     free(text);
     for (size_t i = 0; i < sizeof published / sizeof *published && !s; i++)
-        if (!strcmp(hash, published[i].sha256)) {
+        if (!strcmp(hash, published[i].sha256) || !strcmp(same, published[i].sha256)) {
             *out = published[i].t;
             *is_known = true;
         }

@@ -30,10 +30,10 @@ enum cld_status cld_chat_template_named(const char *name, enum cld_chat_template
                                         struct cld_error *err);
 const char *cld_chat_template_name(enum cld_chat_template t);
 
-/* The built-in template that a model's directory declares: its chat_template
- * (tokenizer_config.json, or chat_template.jinja) must be, byte for byte, one that is known to
- * give the same text. CLD_E_USAGE otherwise, with the list of names to choose from; CLD_E_INPUT
- * for unreadable files. */
+/* The built-in template that a model's directory declares: its chat_template (chat_template.jinja,
+ * else that of tokenizer_config.json, else chat_template.json) must be one that is known to give
+ * the same text; a newline at its end does not count. CLD_E_USAGE otherwise, with the list of names
+ * to choose from; CLD_E_INPUT for unreadable files. */
 enum cld_status cld_chat_template_of(const char *model_dir, enum cld_chat_template *out,
                                      struct cld_error *err);
 
@@ -58,17 +58,27 @@ struct cld_chat {
 };
 void cld_chat_release(struct cld_chat *chat);
 
-/* Replaces what `out` holds. CLD_E_INPUT with *fault CLD_ROW_UNSUPPORTED: a role or field that the
- * template has no place for. */
+/* Replaces what `out` holds. CLD_E_INPUT with CLD_ROW_UNSUPPORTED in the reading: a role or field
+ * that the template has no place for. */
 enum cld_status cld_chat_render(enum cld_chat_template t, const struct cld_message *messages,
-                                size_t n, struct cld_chat *out, enum cld_row_fault *fault,
+                                size_t n, struct cld_chat *out, struct cld_row_reading *r,
                                 struct cld_error *err);
 
-/* The same up to where an assistant's next body begins: what a server gives the model. Nothing is
- * supervised. */
+/* Can a prompt of this template ask for thinking, or for none? */
+bool cld_chat_has_thinking(enum cld_chat_template t);
+
+/* The messages, then the text up to where the answer begins: what a server gives the model. Nothing
+ * is supervised. Thinking off: with the empty think block of a template that has one; auto: as the
+ * template by itself, which asks for thinking. CLD_E_INPUT as above, also for thinking that the
+ * template does not have. */
 enum cld_status cld_chat_render_prompt(enum cld_chat_template t, const struct cld_message *messages,
-                                       size_t n, struct cld_chat *out, enum cld_row_fault *fault,
-                                       struct cld_error *err);
+                                       size_t n, enum cld_thinking thinking, struct cld_chat *out,
+                                       struct cld_row_reading *r, struct cld_error *err);
+
+/* A row to be learned says whether it asks for thinking: its last answer must be like that, and the
+ * template must have it. CLD_E_INPUT otherwise. */
+enum cld_status cld_chat_check_thinking(enum cld_chat_template t, const struct cld_conversation *c,
+                                        struct cld_row_reading *r, struct cld_error *err);
 
 /* Which answers does the template write otherwise once later messages follow, so that the target
  * did not write what stands here? `chat` is the rendering of all messages, `prefix` is scratch;

@@ -177,13 +177,30 @@ static enum cld_status normalised_copy(const struct cld_added_token *a, bool nfc
         s = cld_nfc_run(&buffer, a->text, a->n_bytes, &text, &out->n_bytes, &from, err);
     if (!s) {
         out->text = malloc(out->n_bytes + 1);
-        if (out->text)
+        if (out->text) {
             memcpy(out->text, text, out->n_bytes);
-        else
+            out->text[out->n_bytes] = '\0';
+        } else {
             s = cld_fail_memory(err, "added tokens");
+        }
     }
     cld_nfc_release(&buffer);
     return s;
+}
+
+/* Two tokens with one normalised text: which of them a text becomes differs from reader to reader.
+ * set[] are the n tokens with their normalised text. */
+static enum cld_status check_collision(const struct cld_added_token *set, size_t n,
+                                       struct cld_error *err)
+{
+    const struct cld_added_token *last = &set[n - 1];
+    for (size_t i = 0; i + 1 < n; i++)
+        if (set[i].n_bytes == last->n_bytes && !memcmp(set[i].text, last->text, last->n_bytes))
+            return cld_fail(err, CLD_E_INPUT, "remove one of them, or set normalized to false",
+                            "added tokens %d and %d are the same text after normalisation (NFC), "
+                            "\"%.60s\"",
+                            set[i].id, last->id, last->text);
+    return CLD_OK;
 }
 
 static enum cld_status read_added_tokens(struct cld_tokenizer *t, const json_t *list,
@@ -212,7 +229,8 @@ static enum cld_status read_added_tokens(struct cld_tokenizer *t, const json_t *
         const struct cld_added_token *a = &t->added[t->n_added - 1];
         if (!in_normalised)
             plain[n_plain++] = *a;
-        else if ((s = normalised_copy(a, t->nfc, &normalised[n_normalised++], err)))
+        else if ((s = normalised_copy(a, t->nfc, &normalised[n_normalised++], err)) ||
+                 (s = check_collision(normalised, n_normalised, err)))
             goto done;
         t->n_tokens += cld_bpe_find(t->bpe, a->text, a->n_bytes) < 0;
         if (a->id > t->max_id)

@@ -45,21 +45,6 @@ static bool has_chats(const struct cld_dataset *d)
     return n > 0;
 }
 
-static enum cld_status check_template(const struct cld_config *cfg, const struct cld_feed *feed,
-                                      struct cld_error *err)
-{
-    char hash[65];
-    bool is_known = false;
-    enum cld_chat_template declared = CLD_CHAT_CHATML, used = cld_feed_used_template(feed);
-    enum cld_status s = cld_chat_declared(cfg->target.dir, hash, &is_known, &declared, err);
-    if (s || !is_known || declared == used || !has_chats(cld_feed_train(feed)))
-        return s;
-    return cld_fail(err, CLD_E_INPUT, "set data.template to the target's",
-                    "data.template is %s, %s declares %s (SHA-256 %s)",
-                    cld_chat_template_name(used), cfg->target.dir, cld_chat_template_name(declared),
-                    hash);
-}
-
 static enum cld_status check_supervision(const struct cld_dataset *d,
                                          const struct cld_special_tokens *all,
                                          struct cld_error *err)
@@ -151,18 +136,18 @@ enum cld_status cld_data_checks_run(const struct cld_config *cfg, const struct c
     const struct cld_tokenizer *t = cld_feed_tokenizer(feed);
     const struct cld_dataset *d = cld_feed_train(feed);
     struct cld_special_tokens all;
+    cld_feed_check_positions(feed, setup->target.max_positions);
     if ((s = cld_data_checks_target(cfg, &setup->target, t, err)) ||
         cfg->data.synthetic.n) /* random tokens mean nothing */
         return s;
     if ((s = read_specials(cfg, setup, t, &all, err)) ||
-        (s = judge(cfg->checks.template, "template", check_template(cfg, feed, err), err)) ||
         (s = judge(cfg->checks.mask_token, "mask_token", check_mask_token(setup, d, &all, err),
                    err)))
         return s;
     return judge(cfg->checks.supervision, "supervision", check_supervision(d, &all, err), err);
 }
 
-/* --- what is told ----------------------------------------------------------------------------- */
+/* --- what is logged --------------------------------------------------------------------------- */
 
 void cld_data_checks_shares(const struct cld_dataset_counts *c, char *to, size_t n)
 {

@@ -36,7 +36,8 @@ struct generator {
     struct cld_prompts *prompts;
     struct cld_answers *answers;
     char *settings;
-    bool no_more; /* prompts */
+    size_t max_positions; /* of the target */
+    bool no_more;         /* prompts */
     struct cld_queue *q;
     struct cld_plan *plan;
     struct cld_target target;
@@ -144,17 +145,20 @@ static enum cld_status next_prompt(struct generator *g, struct cld_prompt *p, bo
     *found = false;
     while (!*found && !g->no_more) {
         bool there = false, has = false;
-        enum cld_row_fault fault;
+        struct cld_row_reading reading;
         struct cld_error why;
         char text[128];
-        if (!(s = cld_prompts_next(g->prompts, p, &there, &fault, &why, err)) && there && !fault)
+        if (!(s = cld_prompts_next(g->prompts, p, &there, &reading, &why, err)) && there &&
+            !reading.fault)
             s = cld_answers_has(g->answers, p, &has, err);
         if (s)
             return s;
         g->no_more = !there;
         c->n_rows += there;
-        if (fault) {
-            c->n_fault[fault]++;
+        if (reading.fault) {
+            c->n_fault[reading.fault]++;
+            if (reading.key[0])
+                cld_key_counts_add(&c->refused, reading.key);
             skip(g, why.what);
         } else if (has) {
             c->n_before++;
@@ -174,6 +178,18 @@ static enum cld_status next_prompt(struct generator *g, struct cld_prompt *p, bo
     return CLD_OK;
 }
 
+/* A text that has grown to `n` tokens may be longer than what the target was trained on. */
+static void check_length(struct generator *g, const struct text *t)
+{
+    size_t most = g->max_positions;
+    if (t->n <= most || (t->n > most + 1 && t->n > t->prompt.n))
+        return;
+    if (!g->counts->n_beyond++)
+        cld_warn("row %zu: prompt and answer pass max_position_embeddings, %zu, of the target's "
+                 "config.json, at most %zu tokens: what follows is of little worth",
+                 t->prompt.row, most, t->prompt.n + t->prompt.n_new);
+}
+
 static enum cld_status fill(struct generator *g, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -186,6 +202,7 @@ static enum cld_status fill(struct generator *g, struct cld_error *err)
         memcpy(t->ids, t->prompt.ids, t->prompt.n * sizeof *t->ids);
         t->n = t->prompt.n;
         t->n_run = 0;
+        check_length(g, t);
         cld_target_crop(&g->target, i, 0);
     }
     return s;
@@ -275,8 +292,9 @@ static enum cld_status pass(struct generator *g, size_t n_runs, struct cld_error
         }
         t->ids[t->n++] = token;
         g->counts->n_tokens++;
+        check_length(g, t);
         bool ended = cld_token_sampler_ends(&g->sampler, token);
-        if (ended || t->n - t->prompt.n >= g->cfg->generate.new_tokens)
+        if (ended || t->n - t->prompt.n >= t->prompt.n_new)
             s = finish(g, t, ended, err);
     }
     return s;
@@ -308,14 +326,29 @@ static enum cld_status run(struct generator *g, struct cld_error *err)
 
 /* What an answer depends on, besides its prompt. */
 static enum cld_status note_settings(struct generator *g, const char *tokenizer_hash,
-                                     const char *template_name, struct cld_error *err)
+                                     enum cld_chat_template template, struct cld_error *err)
 {
     const struct cld_config *cfg = g->cfg;
-    g->settings =
-        cld_format("%s %s %zu %.17g %.17g %lld %lld", tokenizer_hash, template_name,
-                   cfg->generate.new_tokens, cfg->generate.temperature, cfg->generate.top_p,
-                   (long long)cfg->run.seed, (long long)cfg->target.random_weights);
+    static const char *const thinking[] = {" auto", " on", " off"};
+    bool has_thinking = cld_chat_has_thinking(template);
+    if (cfg->generate.thinking == CLD_THINKING_ON && !has_thinking)
+        return cld_fail(err, CLD_E_USAGE, "set it to auto, or data.template to one that thinks",
+                        "generate.thinking is on, template %s has no thinking",
+                        cld_chat_template_name(template));
+    g->settings = cld_format("%s %s %zu %.17g %.17g %lld %lld%s", tokenizer_hash,
+                             cld_chat_template_name(template), cfg->generate.new_tokens,
+                             cfg->generate.temperature, cfg->generate.top_p,
+                             (long long)cfg->run.seed, (long long)cfg->target.random_weights,
+                             has_thinking ? thinking[cfg->generate.thinking] : "");
     return g->settings ? CLD_OK : cld_fail_memory(err, "settings");
+}
+
+static void warn_unread(const struct generator *g)
+{
+    char text[512];
+    cld_key_counts_text(cld_prompts_unread(g->prompts), text, sizeof text);
+    if (text[0])
+        cld_warn("keys that are not read, by the number of prompts that have them: %s", text);
 }
 
 enum cld_status cld_generate(const struct cld_config *cfg, const char *prompts, const char *out,
@@ -338,21 +371,33 @@ enum cld_status cld_generate(const struct cld_config *cfg, const char *prompts, 
         (s = cld_feed_template(cfg, &template, err)) ||
         (s = cld_tokenizer_load(path, &g.tokenizer, err)) ||
         (s = cld_sha256_file(path, hash, &n_bytes, err)) ||
-        (s = note_settings(&g, hash, cld_chat_template_name(template), err)) ||
+        (s = note_settings(&g, hash, template, err)) ||
         (s = cld_model_config_read(cfg->target.dir, &model, err)) ||
         (cfg->target.random_weights < 0 &&
          (s = cld_target_files_check(cfg->target.dir, &model, err))) ||
         (s = cld_data_checks_target(cfg, &model, g.tokenizer, err)) ||
         (s = cld_end_tokens_find(cfg, g.tokenizer, &model, err)))
         goto done;
-    if ((s = cld_prompts_open(prompts, g.tokenizer, template, g.settings, &g.prompts, err)) ||
-        (s = cld_answers_open(out, &g.answers, err)) || (s = take_memory(&g, err)) ||
-        (s = cld_devices_open(&devices, err)) ||
+    g.max_positions = model.max_positions;
+    const struct cld_prompt_rules rules = {.chat_template = template,
+                                           .thinking = cfg->generate.thinking,
+                                           .settings = g.settings,
+                                           .n_new = cfg->generate.new_tokens,
+                                           .temperature = cfg->generate.temperature,
+                                           .top_p = cfg->generate.top_p,
+                                           .seed = cfg->run.seed,
+                                           .ignored_keys =
+                                               (const char *const *)cfg->data.ignore_keys.v,
+                                           .n_ignored_keys = cfg->data.ignore_keys.n};
+    if ((s = cld_prompts_open(prompts, g.tokenizer, &rules, &g.prompts, err)) ||
+        (s = cld_answers_open(out, cld_chat_template_name(template), hash, &g.answers, err)) ||
+        (s = take_memory(&g, err)) || (s = cld_devices_open(&devices, err)) ||
         (s = cld_worker_set_devices(devices, cfg, NULL, &device, err)))
         goto done;
     cld_info("device %zu: %s; %zu texts at a time", device.index, device.name, g.n_texts);
     if (!(s = open_target(&g, &device, &model, err)))
         s = run(&g, err);
+    warn_unread(&g);
 done:
     if (cld_answers_close(g.answers, &closing) && !s) {
         *err = closing;

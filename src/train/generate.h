@@ -20,9 +20,11 @@ struct cld_generate_counts {
     size_t n_before;
     size_t n_errors;
     size_t n_skipped, n_fault[CLD_N_ROW_FAULTS], n_too_long; /* the last two add up to the first */
-    size_t n_cut;                                            /* answers that ended at new_tokens */
-    size_t n_tokens;                                         /* of answers of this run */
-    double ms;                                               /* of passes */
+    struct cld_key_counts refused; /* keys for which prompts are skipped */
+    size_t n_cut;                  /* answers that ended at new_tokens */
+    size_t n_beyond;               /* texts that passed the target's max_position_embeddings */
+    size_t n_tokens;               /* of answers of this run */
+    double ms;                     /* of passes */
 };
 
 /* *counts is filled whatever the result was. CLD_E_INTERRUPTED after a signal. */

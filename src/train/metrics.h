@@ -28,7 +28,7 @@ enum cld_status cld_metrics_open(const char *path, int64_t resume_step, struct c
 void cld_metrics_mirror(struct cld_metrics *m, struct cld_tensorboard *to);
 
 /* A line. Between _begin and _end nothing fails; what went wrong (no memory, a key twice, a text
- * that is not UTF-8) is reported by _end, and such a line is not written. Numbers have as many
+ * that is not UTF-8) is reported by _end, and the line is not written. Numbers have as many
  * digits as it takes to read the same double; those that are not finite become null. */
 void cld_metrics_begin(struct cld_metrics *m, int64_t step);
 void cld_metrics_number(struct cld_metrics *m, const char *key, double value);

@@ -15,7 +15,7 @@ struct cld_run_decoder {
     void *weights; /* [w.drafter.n_elems] on their way, in the storage of the run */
 };
 
-/* Plans, checks and creates the worker `who` of the crew, warms it up and seals it. All but err
+/* Plans, checks and creates the worker `who` of the set, warms it up and seals it. All but err
  * must outlive it; free with _close whatever the result was. */
 enum cld_status cld_run_decoder_open(struct cld_run_decoder *r, const struct cld_config *cfg,
                                      const struct cld_setup *setup,

@@ -283,9 +283,17 @@ static enum cld_status save(struct cld_trainer *t, struct cld_error *err)
         return s;
     t->saved_step = t->state.step;
     cld_status_file_run(t->status, CLD_RUN_TRAINING);
-    cld_info("step %lld: checkpoint %s/step-%lld (%.1f s)", (long long)t->state.step,
-             t->checkpoints, (long long)t->state.step, (cld_clock_ms() - begun) * 1e-3);
+    cld_info("step %lld: training paused for %.3f s to copy a checkpoint to host memory",
+             (long long)t->state.step, (cld_clock_ms() - begun) * 1e-3);
     return CLD_OK;
+}
+
+/* A checkpoint that the run ends with: it is written when this returns. */
+static enum cld_status save_last(struct cld_trainer *t, struct cld_error *err)
+{
+    enum cld_status s = save(t, err);
+    cld_status_file_run(t->status, CLD_RUN_SAVING);
+    return s ? s : cld_pipeline_wait_saved(t->pipeline, err);
 }
 
 static bool due(const struct cld_trainer *t, size_t every)
@@ -316,7 +324,11 @@ static enum cld_status train(struct cld_trainer *t, struct cld_error *err)
         if ((s = cld_link_any(t->link, cld_signals_stop_asked(), &stop, err)))
             return s;
         stop = stop && t->state.step < n_steps;
-        if ((stop || due(t, t->cfg->train.checkpoint_every)) && (s = save(t, err)))
+        if ((s = cld_pipeline_check_saved(t->pipeline, err)))
+            return s;
+        if (due(t, t->cfg->train.checkpoint_every) && (s = save(t, err)))
+            return s;
+        if (stop && (s = save_last(t, err)))
             return s;
         if (stop)
             return cld_fail(err, CLD_E_INTERRUPTED, "continue with --resume",
@@ -324,7 +336,7 @@ static enum cld_status train(struct cld_trainer *t, struct cld_error *err)
                             (long long)t->state.step, t->checkpoints, (long long)t->state.step);
     }
     /* Also what was resumed at its last step from another directory. */
-    if ((s = save(t, err)) || !t->state.step || t->state.n_skipped_steps < t->state.step)
+    if ((s = save_last(t, err)) || !t->state.step || t->state.n_skipped_steps < t->state.step)
         return s;
     return cld_fail(err, CLD_E_NUMERIC, "lower train.learning_rate, or look at the initial weights",
                     "every step was skipped: none of %lld had a finite gradient",

@@ -1,5 +1,5 @@
-/* trainer.h - a training run, from rows to checkpoints: begins the workers (pipeline.h), tells
- * them what to do, and keeps the run directory.
+/* trainer.h - a training run, from rows to checkpoints: starts the workers (pipeline.h), gives them
+ * orders, and writes the run directory.
  *
  * Thread: main. Signals (signals.h) end it after a step with a checkpoint and CLD_E_INTERRUPTED. */
 #ifndef CLD_TRAIN_TRAINER_H

@@ -24,7 +24,7 @@ struct cld_trainer {
     struct cld_machines machines;
     struct cld_worker_set set;
     struct cld_pipeline *pipeline;
-    struct cld_run_decoder decoder; /* where crew.decodes */
+    struct cld_run_decoder decoder; /* if set.decodes */
     struct cld_status_file *status;
     struct cld_worker_facts *ends; /* [n_workers], after the pipeline was closed */
     struct cld_drafter_file file;  /* config.json of checkpoints */

@@ -93,29 +93,60 @@ static enum cld_status write_ema(const char *dir, const struct cld_drafter *d,
 /* All files of a checkpoint but the manifest. */
 static enum cld_status write_files(const char *dir, const struct cld_drafter *d,
                                    const struct cld_image *image, const struct cld_drafter_file *f,
-                                   const struct cld_train_state *st, struct cld_error *err)
+                                   const char *state_text, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_drafter_part parts[MAX_OPTIMIZER];
     char *weights = cld_format("%s/drafter.safetensors", dir);
     char *optimizer = cld_format("%s/optimizer.safetensors", dir);
-    char *state = cld_format("%s/state.json", dir), *text = NULL;
+    char *state = cld_format("%s/state.json", dir);
     optimizer_parts(d, image, parts);
     if (!weights || !optimizer || !state) {
-        s = cld_fail_memory(err, "a path of %s", dir);
+        s = cld_fail_memory(err, "the names of files in %s", dir);
         goto done;
     }
     if ((s = cld_drafter_write(d, image, weights, err)) || (s = write_ema(dir, d, image, err)) ||
         (s = cld_drafter_write_parts(d, optimizer, parts, (size_t)n_optimizer(d), err)) ||
-        (s = cld_drafter_config_write(dir, f, err)) || (s = cld_train_state_text(st, &text, err)))
+        (s = cld_drafter_config_write(dir, f, err)))
         goto done;
-    s = cld_file_write(state, text, strlen(text), err);
+    s = cld_file_write(state, state_text, strlen(state_text), err);
 done:
     free(weights);
     free(optimizer);
     free(state);
-    free(text);
     return s;
+}
+
+size_t cld_checkpoint_n_arrays(const struct cld_drafter *d)
+{
+    return (size_t)n_optimizer(d);
+}
+
+enum cld_status cld_checkpoint_write(const struct cld_checkpoint_place *place,
+                                     const struct cld_drafter *d, const struct cld_image *image,
+                                     const struct cld_drafter_file *f, struct cld_error *err)
+{
+    struct cld_ckptdir *c = NULL;
+    struct cld_error why = CLD_ERROR_INIT;
+    const char *dir = place->dir;
+    char name[32];
+    snprintf(name, sizeof name, "step-%" PRId64, place->step);
+    enum cld_status s = check_trains(d, err);
+    if (s || (s = cld_ckptdir_begin(dir, name, cld_checkpoint_bytes(d), &c, err)))
+        return s;
+    if ((s = write_files(cld_ckptdir_path(c), d, image, f, place->state, err))) {
+        cld_ckptdir_abort(c);
+        return s;
+    }
+    if ((s = cld_ckptdir_commit(c, err)))
+        return s;
+    if (place->best_step == place->step && (s = cld_ckptdir_mark_best(dir, place->step, err)))
+        return s;
+    /* Pruning goes by number: what was just written must be the newest. */
+    if (cld_ckptdir_rewind(dir, place->step, place->best_step, &why) ||
+        cld_ckptdir_prune(dir, place->keep, place->best_step, &why))
+        cld_warn("older checkpoints stay: %s", why.what);
+    return CLD_OK;
 }
 
 enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d,
@@ -123,26 +154,13 @@ enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d
                                     const struct cld_train_state *st, size_t keep,
                                     struct cld_error *err)
 {
-    struct cld_ckptdir *c = NULL;
-    struct cld_error why = CLD_ERROR_INIT;
-    char name[32];
-    snprintf(name, sizeof name, "step-%" PRId64, st->step);
-    enum cld_status s = check_trains(d, err);
-    if (s || (s = cld_ckptdir_begin(dir, name, cld_checkpoint_bytes(d), &c, err)))
-        return s;
-    if ((s = write_files(cld_ckptdir_path(c), d, image, f, st, err))) {
-        cld_ckptdir_abort(c);
-        return s;
-    }
-    if ((s = cld_ckptdir_commit(c, err)))
-        return s;
-    if (st->best_step == st->step && (s = cld_ckptdir_mark_best(dir, st->step, err)))
-        return s;
-    /* Pruning goes by number: what was just written must be the newest. */
-    if (cld_ckptdir_rewind(dir, st->step, st->best_step, &why) ||
-        cld_ckptdir_prune(dir, keep, st->best_step, &why))
-        cld_warn("older checkpoints stay: %s", why.what);
-    return CLD_OK;
+    char *text = NULL;
+    enum cld_status s = cld_train_state_text(st, &text, err);
+    const struct cld_checkpoint_place place = {dir, text, st->step, st->best_step, keep};
+    if (!s)
+        s = cld_checkpoint_write(&place, d, image, f, err);
+    free(text);
+    return s;
 }
 
 static bool has_file(const char *dir, const char *name)

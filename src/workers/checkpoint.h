@@ -12,12 +12,13 @@
  * with the best held-out accepted length. Crash safety and the choice of the newest are
  * ckptdir.h's.
  *
- * Thread: the queue's owner, and the rules of ckptdir.h. */
+ * Thread: the queue's owner if device memory is read or written, and the rules of ckptdir.h. */
 #ifndef CLD_WORKERS_CHECKPOINT_H
 #define CLD_WORKERS_CHECKPOINT_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "model/drafter_file.h"
 #include "workers/train_state.h"
@@ -27,16 +28,32 @@
 /* Bytes of one checkpoint on disk, about. */
 size_t cld_checkpoint_bytes(const struct cld_drafter *d);
 
-/* Writes DIR/step-N for N = st->step; `dir` is a run's checkpoints directory and is made if need
- * be. Where st->best_step is this step, `best` points at it. Later steps become old-step-N
- * (cld_ckptdir_rewind), and of the others only the `keep` newest (0: all) and the best stay.
- * CLD_E_IO leaves the older ones as they were; a failure to remove old ones is a warning, since the
- * new one is there. `d` must be one that trains; one with shards needs an image of the whole,
- * others NULL. */
+/* Where a checkpoint goes and what is not an array. */
+struct cld_checkpoint_place {
+    const char *dir;   /* a run's checkpoints directory, made if need be */
+    const char *state; /* the text of state.json (cld_train_state_text) */
+    int64_t step, best_step;
+    size_t keep; /* 0: all */
+};
+
+/* Writes DIR/step-N for N = place->step. If place->best_step is this step, `best` points at it.
+ * Later steps become old-step-N (cld_ckptdir_rewind), and of the others only the `keep` newest and
+ * the best stay. CLD_E_IO leaves the older ones as they were; a failure to remove old ones is a
+ * warning, since the new one is there. `d` must be one that trains. With `image` the arrays are
+ * read from there and any thread may call; NULL reads them from the device, of a drafter without
+ * shards. */
+enum cld_status cld_checkpoint_write(const struct cld_checkpoint_place *place,
+                                     const struct cld_drafter *d, const struct cld_image *image,
+                                     const struct cld_drafter_file *f, struct cld_error *err);
+
+/* The same for a state that is not text yet. */
 enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d,
                                     const struct cld_image *image, const struct cld_drafter_file *f,
                                     const struct cld_train_state *st, size_t keep,
                                     struct cld_error *err);
+
+/* Arrays of the optimizer state that a checkpoint of this drafter holds, [n_elems] F32 each. */
+size_t cld_checkpoint_n_arrays(const struct cld_drafter *d);
 
 /* Finds a checkpoint from what a person names: a checkpoint itself (also through `best`), a run
  * directory or its checkpoints directory, of which the newest that verifies is taken, and newer

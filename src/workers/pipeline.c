@@ -79,16 +79,9 @@ enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld
         (s = cld_batch_schedule_open(feed, cfg, &setup->rules, &set->limits, store, machines, n,
                                      first, &p->schedule, err)))
         return s;
+    if (!cld_link_rank(machines->link) && (s = cld_checkpoint_writer_open(&p->writer, err)))
+        return s;
     return start(p, err);
-}
-
-static void free_image(struct cld_pipeline *p)
-{
-    free(p->image.master);
-    free(p->image.m);
-    free(p->image.v);
-    free(p->image.ema);
-    memset(&p->image, 0, sizeof p->image);
 }
 
 enum cld_status cld_pipeline_close(struct cld_pipeline *p, struct cld_worker_facts *ends,
@@ -119,7 +112,7 @@ enum cld_status cld_pipeline_close(struct cld_pipeline *p, struct cld_worker_fac
     cld_gradient_exchange_close(&p->exchange);
     cld_ring_close(&p->ring);
     cld_sync_destroy(&p->own_sync);
-    free_image(p);
+    cld_checkpoint_writer_close(&p->writer);
     free(p->members);
     free(p->waits_now);
     free(p->waits_before);
@@ -256,23 +249,19 @@ enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,
                                   const struct cld_train_state *st, size_t keep,
                                   struct cld_error *err)
 {
-    const struct cld_drafter *d = &drafter_of(p, 0)->w.drafter;
-    struct cld_image *image = &p->image;
     struct cld_order o = {.kind = CLD_ORDER_SAVE, .dir = dir, .file = f, .state = st, .keep = keep};
-    enum cld_status s = CLD_OK;
-    if (cld_drafter_is_sharded(d) && !cld_link_rank(p->machines->link)) {
-        image->master = malloc(cld_mul(d->n_elems, sizeof(float)));
-        image->m = malloc(cld_mul(d->n_elems, sizeof(float)));
-        image->v = malloc(cld_mul(d->n_elems, sizeof(float)));
-        image->ema = d->options.ema ? malloc(cld_mul(d->n_elems, sizeof(float))) : NULL;
-        o.image = image;
-        if (!image->master || !image->m || !image->v || (d->options.ema && !image->ema))
-            s = cld_fail_memory(err, "gathering a checkpoint of %zu parameters", d->n_elems);
-    }
-    if (s || (s = give_order(p, &o, err)))
-        return s;
-    free_image(p);
-    return CLD_OK;
+    enum cld_status s = cld_checkpoint_writer_wait(&p->writer, err); /* it reads the snapshot */
+    return s ? s : give_order(p, &o, err);
+}
+
+enum cld_status cld_pipeline_check_saved(struct cld_pipeline *p, struct cld_error *err)
+{
+    return cld_checkpoint_writer_poll(&p->writer, err);
+}
+
+enum cld_status cld_pipeline_wait_saved(struct cld_pipeline *p, struct cld_error *err)
+{
+    return cld_checkpoint_writer_wait(&p->writer, err);
 }
 
 void cld_pipeline_balance(struct cld_pipeline *p, char *to, size_t n)

@@ -84,11 +84,18 @@ enum cld_status cld_pipeline_evaluate(struct cld_pipeline *p, struct cld_score *
  * to host memory. */
 enum cld_status cld_pipeline_weights(struct cld_pipeline *p, void *to, struct cld_error *err);
 
-/* Writes a checkpoint (checkpoint.h), on rank 0; all machines call it. */
+/* Copies what a checkpoint holds to host memory and begins to write it (checkpoint_writer.h) on
+ * rank 0; all machines call it. Returns before it is written; waits first if the one before is not
+ * written yet, and returns that one's error. */
 enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,
                                   const struct cld_drafter_file *f,
                                   const struct cld_train_state *st, size_t keep,
                                   struct cld_error *err);
+
+/* The error of a checkpoint that could not be written, once. _check does not wait; _wait waits
+ * until the last one is written. */
+enum cld_status cld_pipeline_check_saved(struct cld_pipeline *p, struct cld_error *err);
+enum cld_status cld_pipeline_wait_saved(struct cld_pipeline *p, struct cld_error *err);
 
 /* Which side of the ring is too slow, for how many there are, as a sentence; "" without a ring or
  * before it has worked. */

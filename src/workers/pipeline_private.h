@@ -3,6 +3,7 @@
 #ifndef CLD_WORKERS_PIPELINE_PRIVATE_H
 #define CLD_WORKERS_PIPELINE_PRIVATE_H
 
+#include "workers/checkpoint_writer.h"
 #include "workers/batch_schedule.h"
 #include "workers/gradient_exchange.h"
 #include "workers/pipeline.h"
@@ -26,7 +27,6 @@ struct cld_order {
     const char *dir;
     const struct cld_drafter_file *file;
     const struct cld_train_state *state;
-    const struct cld_image *image;
     size_t keep;
 };
 
@@ -75,9 +75,8 @@ struct cld_pipeline {
     double *waits_now, *waits_before;  /* [n_members] */
     struct cld_member_result *results; /* [drafters of all machines] */
     struct cld_ring_times times_before;
-    size_t n_used; /* micro-batches of steps that drafters have used up */
-    /* while a checkpoint of shards is written; drafters may outlast the call */
-    struct cld_image image;
+    size_t n_used;                       /* micro-batches of steps that drafters have used up */
+    struct cld_checkpoint_writer writer; /* open on rank 0 */
     /* under the lock */
     size_t n_ready, n_out, order_number, n_done;
     bool all_out;

@@ -1,5 +1,6 @@
 /* pipeline_worker.c - what the worker threads of a pipeline do: get ready, then run targets or
  * drafters until their orders end. */
+#include "ops/tensor_io.h"
 #include "workers/pipeline_private.h"
 
 #include <math.h>
@@ -297,17 +298,36 @@ static enum cld_status set_weights(struct cld_member *m, const struct cld_order 
     return s ? s : cld_gradient_exchange_weights(&m->p->exchange, m->index, err);
 }
 
-static enum cld_status save(struct cld_member *m, const struct cld_order *o, struct cld_error *err)
+/* The arrays of a drafter that has them in full. */
+static enum cld_status copy_arrays(const struct cld_drafter *d, const struct cld_image *image,
+                                   struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    if (cld_drafter_is_sharded(&m->w.drafter) &&
-        ((s = cld_gradient_exchange_gather(&m->p->exchange, m->index, o->image, err)) ||
-         (s = cld_gradient_exchange_meet(&m->p->exchange, err))))
+    const struct cld_tensor *const arrays[] = {&d->master, &d->m, &d->v, &d->ema};
+    float *const to[] = {image->master, image->m, image->v, image->ema};
+    for (size_t i = 0; i < cld_checkpoint_n_arrays(d) && !s; i++)
+        s = cld_tensor_read(arrays[i], 0, arrays[i]->n_rows, to[i], err);
+    return s;
+}
+
+/* The snapshot is memory of the first drafter, which starts the writer when all have copied their
+ * part; so its thread cannot free it meanwhile (see `leave`). */
+static enum cld_status save(struct cld_member *m, const struct cld_order *o, struct cld_error *err)
+{
+    struct cld_pipeline *p = m->p;
+    const struct cld_drafter *d = &m->w.drafter;
+    const struct cld_image *image = &p->members[p->set->n_targets].w.image;
+    enum cld_status s = CLD_OK;
+    if (cld_drafter_is_sharded(d)) {
+        if (!(s = cld_gradient_exchange_gather(&p->exchange, m->index, image, err)))
+            s = cld_gradient_exchange_meet(&p->exchange, err);
+    } else {
+        s = copy_arrays(d, image, err);
+    }
+    if (s || m->index || cld_link_rank(p->machines->link))
         return s;
-    return m->index || cld_link_rank(m->p->machines->link)
-               ? CLD_OK
-               : cld_checkpoint_save(o->dir, &m->w.drafter, o->image, o->file, o->state, o->keep,
-                                     err);
+    return cld_checkpoint_writer_start(&p->writer, o->dir, d, image, o->file, o->state, o->keep,
+                                       err);
 }
 
 static enum cld_status give_weights(struct cld_member *m, const struct cld_order *o,
@@ -445,6 +465,8 @@ void *cld_member_run(void *arg)
         cld_queue_finish(m->w.q, &ignored);
         note_facts(m, &m->end);
     }
+    if (m->w.image.master)
+        cld_checkpoint_writer_wait_idle(&m->p->writer);
     leave(m->p);
     if (m->w.q && !m->w.no_drafter)
         cld_gradient_exchange_part(&m->p->exchange, m->index);

@@ -10,6 +10,7 @@
 #include "opencl/cache.h"
 #include "ops/ops.h"
 #include "ops/verdicts.h"
+#include "workers/checkpoint.h"
 
 size_t cld_worker_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device)
 {
@@ -62,6 +63,24 @@ static void plan_exchange(struct cld_worker *w, size_t n_remote)
                         cld_mul(n_remote, cld_mul(d->shard_n, sizeof(float))),
                         w->device.host_memory, CLD_FOR_STAGING,
                         "gradients of the shard from other machines");
+}
+
+/* Host memory for a checkpoint: master weights and moments of all drafters. */
+static void plan_snapshot(struct cld_worker *w)
+{
+    size_t n_bytes = cld_mul(w->drafter.n_elems, sizeof(float));
+    cld_plan_pinned(w->plan, &w->snapshot.buf, &w->snapshot.host,
+                    cld_mul(n_bytes, cld_checkpoint_n_arrays(&w->drafter)), w->device.host_memory,
+                    CLD_FOR_STAGING, "snapshot for checkpoints");
+}
+
+static struct cld_image image_of(const struct cld_worker *w)
+{
+    float *at = w->snapshot.host;
+    size_t n = w->drafter.n_elems;
+    if (!at)
+        return (struct cld_image){0};
+    return (struct cld_image){at, at + n, at + 2 * n, w->drafter.options.ema ? at + 3 * n : NULL};
 }
 
 enum cld_status cld_worker_cache_dir(const struct cld_config *cfg,
@@ -170,6 +189,8 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
     if (options->decode)
         cld_decoder_describe(&w->decoder, &w->target, &w->drafter, &setup->rules, w->plan);
     plan_exchange(w, options->n_remote);
+    if (options->snapshot)
+        plan_snapshot(w);
     return CLD_OK;
 }
 
@@ -190,6 +211,7 @@ enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err)
         return s;
     w->staging = w->stage.host;
     w->inbox = w->arrivals.host;
+    w->image = image_of(w);
     if (w->reads)
         return CLD_OK;
     if (w->cfg->target.random_weights >= 0) {

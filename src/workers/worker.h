@@ -8,6 +8,7 @@
 
 #include "check/overrides.h"
 #include "model/decode.h"
+#include "model/drafter_file.h"
 #include "model/setup.h"
 #include "model/target.h"
 #include "opencl/transfer.h"
@@ -25,6 +26,7 @@ struct cld_worker_options {
     bool double_buffered; /* two buffers of features: one is copied while the other one is in use */
     size_t shard, n_shards;    /* of the optimizer state, as in struct cld_drafter_options */
     size_t n_remote;           /* of the n_shards drafters, those on other machines */
+    bool snapshot;             /* host memory for the optimizer state of all drafters */
     size_t budget_bytes;       /* 0: cld_worker_budget_bytes */
     struct cld_variants *list; /* not NULL: kernel variants are noted, none is built (queue.h) */
     struct cld_gemm_uses *gemm_uses; /* not NULL: gets the products of the plan (queue.h) */
@@ -55,9 +57,10 @@ struct cld_worker {
     struct cld_drafter_limits limits;
     size_t budget_bytes, max_buffer_bytes;
     struct cld_pinned slots[CLD_MAX_SLOTS]; /* [options.n_slots], each for features [n_ctx, K*H] */
-    struct cld_pinned stage, arrivals;
+    struct cld_pinned stage, arrivals, snapshot;
     float *staging; /* with shards: pinned host memory [n_elems], laid out as the arenas are */
-    float *inbox;   /* with remote drafters: [n_remote, shard_n], their gradients of this shard */
+    struct cld_image image; /* in the snapshot; zeros without one */
+    float *inbox; /* with remote drafters: [n_remote, shard_n], their gradients of this shard */
     struct cld_tensor other_features; /* in turns: [C, K*H], the buffer that is not in use */
     struct cld_event idle;            /* of that buffer: where the kernels that used it end */
     struct cld_event moving;          /* the copy of features that began last */

@@ -125,6 +125,7 @@ void cld_worker_set_share(struct cld_worker_set *c, size_t first, size_t n_draft
         o->shard = first + d;
         o->n_shards = n_drafters;
         o->n_remote = n_remote;
+        o->snapshot = !o->shard; /* the first drafter of all machines writes checkpoints */
     }
 }
 
