@@ -143,6 +143,9 @@ struct cld_drafter {
     struct cld_tensor workspace;
     /* norm1, q and k overlay gate and up; the backward pass recomputes them after the MLP's. */
     bool recomputes_qk;
+    /* Without recompute: norm2 and SwiGLU's result have one place for all layers; the backward pass
+     * recomputes them before the MLP's, but in the last layer. */
+    bool recomputes_mlp;
     struct cld_tensor x_out, rstd_out, z; /* of the last layer, and its norm */
     /* gradients of activations, shared by layers; stored like activations but for d_ctx, F32 */
     struct cld_tensor dz, dx, d_o, d_ctx, d_fc;

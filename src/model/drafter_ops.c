@@ -96,6 +96,11 @@ static void back_linear(struct cld_graph *g, struct cld_ref dy, struct cld_ref x
 static void backward_mlp(struct cld_drafter *d, struct cld_drafter_layer *l)
 {
     struct cld_graph *g = &d->backward;
+    if (d->recomputes_mlp && l != &d->layers[d->config.n_layers - 1]) {
+        cld_add_rmsnorm(g, CLD_DRAFT(&l->x_mid), CLD_ALL(&l->ln2->weight),
+                        (float)d->config.rms_norm_eps, CLD_DRAFT(&l->y2), CLD_DRAFT(&l->rstd2));
+        cld_add_swiglu(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&l->act));
+    }
     back_linear(g, CLD_DRAFT(&d->dx), CLD_DRAFT(&l->act), &l->wd->weight, &l->wd->grad, true,
                 CLD_DRAFT(&l->act), false);
     cld_add_swiglu_back(g, CLD_DRAFT(&l->gate), CLD_DRAFT(&l->up), CLD_DRAFT(&l->act),
