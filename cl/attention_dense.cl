@@ -1,6 +1,6 @@
 /* attention_dense.cl - attention that stores its scores, forward and backward: an oracle and an
  * explicit setting. One work-item makes one element of the result (or eight along a head), by a
- * plain loop, on any device. Scores are [n_heads, n_q, n_keys] float, and are turned in place into
+ * plain loop, on any device. Scores are [n_heads, n_q, n_keys] float, and become in place
  * weights and then into their gradients. */
 #include "common.clh"
 
@@ -121,7 +121,7 @@ DEFINE_BY_ROW(dense_dq, Y)
 DEFINE_BY_KEY(dense_dv, Y)
 DEFINE_BY_KEY(dense_dk, X)
 
-/* delta [n_heads, n_q] = rowsum(d_o * o), kept behind the scores */
+/* delta [n_heads, n_q] = rowsum(d_o * o), after the scores */
 __kernel void dense_delta(__global const CLD_ELEM(X) *o, ulong o_at, ulong o_ld,
                           __global const CLD_ELEM(Y) *d_o, ulong d_o_at, ulong d_o_ld,
                           __global float *scores, ulong delta_at, ulong n_heads, ulong n_q,

@@ -27,7 +27,7 @@ __kernel __attribute__((reqd_work_group_size(N_ITEMS, 1, 1))) void attention_dkv
         float4 k_sums[NC][4], v_sums[NC][4], w[4], s[4];
         int4 spans[4];
         int k0 = (int)(tile * KT), n_visited = 0;
-        SYNC; /* nobody still needs the last piece's rows */
+        SYNC; /* the last piece's rows are no longer in use */
         name_keys(l.own, k0, kv_head, n_keys);
         SYNC; /* for store_sums, where no tile is listed */
         clear(k_sums);

@@ -2,9 +2,9 @@
  * as in attention_dq_cpu.cl. */
 #include "attention_gpu.clh"
 
-/* delta of every own row, to delta[n_heads][n_q] and to[T]; added up in the order of a product:
+/* delta of every own row, to delta[n_heads][n_q] and to[T]; added up in the order of a GEMM:
  * where a row sees one key only, it equals that key's d_o * v to the bit, and the gradient is
- * zero. No work-item returns early: behind such a return PoCL 6.0 runs the barriers that follow
+ * zero. No work-item returns early: after such a return PoCL 6.0 runs the barriers that follow
  * the call wrongly, if the program comes from IL. */
 static inline void deltas(__global const CLD_ELEM(X) *o, ulong o_ld,
                           __global const CLD_ELEM(Y) *d_o, ulong d_o_ld, struct tile t, int n_q,
@@ -46,7 +46,7 @@ __kernel __attribute__((reqd_work_group_size(N_ITEMS, 1, 1))) void attention_dq_
         float norm[4], del[4];
         int4 spans[4];
         int n_visited = 0;
-        SYNC; /* nobody still needs the last piece's rows */
+        SYNC; /* the last piece's rows are no longer in use */
         name_query_rows(l.own, at.row, at.head, at.n_heads, n_q);
         SYNC;
         deltas(o + o_at, o_ld, d_o + d_o_at, d_o_ld, l.own, n_q, delta, l.part);

@@ -18,7 +18,7 @@ __kernel __attribute__((reqd_work_group_size(N_ITEMS, 1, 1))) void attention_fwd
         float top[4], sum[4], high[4];
         int4 spans[4];
         int n_visited = 0;
-        SYNC; /* nobody still needs the last piece's rows */
+        SYNC; /* the last piece's rows are no longer in use */
         name_query_rows(l.own, at.row, at.head, at.n_heads, n_q);
         SYNC;
         load_spans(mask + spans_at, l.own, spans);

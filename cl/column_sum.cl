@@ -2,7 +2,7 @@
  * norm weights. part [n_parts, n_cols] f32 with row stride part_ld. The order depends on n_parts
  * only.
  *
- * GPU family: a group takes STRIP columns, which fill a sector of a cache line, and deals the rows
+ * GPU family: a group has STRIP columns, which fill a sector of a cache line, and divides the rows
  * out to LOCAL / STRIP slices: time is latency here, so many rows must be under way at once. */
 #include "common.clh"
 #include "wide.clh"

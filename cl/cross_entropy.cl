@@ -14,7 +14,7 @@
 #define DZ Z /* storage of the gradient */
 #endif
 
-/* Vectors that a work-item asks for at once. */
+/* Vectors that a work-item loads at once. */
 #if CLD_CPU
 #define BATCH 1
 #else
@@ -36,7 +36,7 @@ __kernel void cross_entropy(__global const CLD_ELEM(Z) *logits, ulong z_at, ulon
         const ulong label = min((ulong)max(labels[labels_at + r], 0), n_cols - 1);
         const float z_label = CLD_LOAD(Z, z, label), weight = weights[weights_at + r];
         float top = -FLT_MAX;
-        floatw sums = 0.0f, lost = 0.0f; /* what rounding took from the sums (Kahan 1965) */
+        floatw sums = 0.0f, lost = 0.0f; /* the rounding error of the sums (Kahan 1965) */
         ulong found = n_cols; /* first column of the vector with my maximum */
         for (ulong j = LANE * WIDE; j < n_cols; j += BATCH * LANES * WIDE) {
             floatw v[BATCH];

@@ -2,7 +2,7 @@
  * 2605.18810). A piece of work is LANES blocks, one for each work-item.
  *
  *     s = (1 - alpha) exp(-CE) + alpha     of a row with a loss; 1 of another
- *     P(o) = s(0) ... s(o)                 how likely the block is taken so far
+ *     P(o) = s(0) ... s(o)                 probability that the block is accepted so far
  *     w(o) = scale * sum of P(m) over rows m >= o with a loss
  *
  * Nothing is subtracted: the second sweep adds from the block's end. */

@@ -1,4 +1,4 @@
-/* gemm_cpu.cl - matrix product for CPU devices: C = op(A) op(B) (+ bias) (+ R).
+/* gemm_cpu.cl - GEMM for CPU devices: C = op(A) op(B) (+ bias) (+ R).
  *
  * One work-item computes blocks of MR rows x 16 NV columns in registers: for each of the k steps
  * MR broadcasts and NV vectors of 16. Groups have one item and no barrier; local memory, which on
@@ -7,7 +7,7 @@
  * A piece of work is a range of rows by a group of panels, a panel being 16 NV columns. Within it
  * k goes slice by slice (kc steps): the slice of A for the whole range is laid out for an L2, then
  * the slices of a few panels of B, each of which fits an L1 and goes down the rows of the range.
- * Between slices, taken always in order, a block's sums rest in `sums`. Laying out costs about as
+ * Between slices, always in order, a block's sums rest in `sums`. Laying out costs about as
  * much as eight more rows and columns; it makes one layout of all storages and kinds, and it is
  * what strides of powers of two need, whose rows fight for the same lines of a cache. */
 #include "common.clh"
@@ -30,15 +30,7 @@
 #ifndef B_ROWS
 #define B_ROWS 1 /* 1: B is [n, k]; 0: [k, n] */
 #endif
-#ifndef TC
-#define TC f32 /* storage of C */
-#endif
-#ifndef TR
-#define TR f32 /* storage of R */
-#endif
-#ifndef TBIAS
-#define TBIAS f32 /* storage of the bias */
-#endif
+#include "gemm_out.clh"
 
 #include "gemm_pack.clh"
 
@@ -106,7 +98,7 @@ static inline void store_part(const struct out *o, const float *sum, ulong row, 
         }
 }
 
-/* Asks for what the next block begins with and this one ends with: it comes during the steps. */
+/* Prefetches the begin of the next block and the end of this one during the steps. */
 static inline void ask(const struct out *o, bool last, __global const float *rest, ulong row,
                            ulong column)
 {

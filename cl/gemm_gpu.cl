@@ -1,4 +1,4 @@
-/* gemm_gpu.cl - matrix product for GPU devices: C = op(A) op(B) (+ bias) (+ R).
+/* gemm_gpu.cl - GEMM for GPU devices: C = op(A) op(B) (+ bias) (+ R).
  *
  * A work-group of 16 x 16 items computes a tile of BM x BN. Slices of BK steps of both operands go
  * through registers into local memory, k-major; the loads of the next slice are under way while
@@ -6,7 +6,7 @@
  * 64 q + 4 x + (0..3).
  *
  * k may be cut in n_splits parts of `depth` steps (a multiple of BK) where there are few tiles:
- * then each part goes to `parts` [n_splits, m, n] and gemm_sum.cl ends the product.
+ * then each part goes to `parts` [n_splits, m, n] and gemm_sum.cl adds them up.
  *
  * a_aligned, b_aligned: offset and ld are multiples of 4 elements, so quads are read at once. */
 #include "common.clh"
@@ -29,15 +29,7 @@
 #ifndef TB
 #define TB f32 /* storage of B */
 #endif
-#ifndef TC
-#define TC f32 /* storage of C */
-#endif
-#ifndef TR
-#define TR f32 /* storage of R */
-#endif
-#ifndef TBIAS
-#define TBIAS f32 /* storage of the bias */
-#endif
+#include "gemm_out.clh"
 
 #define BK 16
 #define GROUP 256

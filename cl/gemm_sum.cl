@@ -1,18 +1,10 @@
 /* gemm_sum.cl - C = sum of n_parts matrices (+ bias) (+ R), in this order, in float.
  *
- * It ends a product whose k was split (parts: [n_parts, m, n] f32 one after another), and with
- * n_parts = 0 it gives C where k is 0 or before a product that adds to C. */
+ * It ends a GEMM whose k was split (parts: [n_parts, m, n] f32 one after another), and with
+ * n_parts = 0 it gives C where k is 0 or before a GEMM that adds to C. */
 #include "common.clh"
 
-#ifndef TC
-#define TC f32 /* storage of C */
-#endif
-#ifndef TR
-#define TR f32 /* storage of R */
-#endif
-#ifndef TBIAS
-#define TBIAS f32 /* storage of the bias */
-#endif
+#include "gemm_out.clh"
 
 /* A piece of work is `span` elements of one row; n_spans cover a row. */
 __kernel void gemm_sum(ulong m, ulong n, ulong n_parts, __global const float *parts,

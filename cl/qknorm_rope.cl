@@ -72,7 +72,7 @@ static inline float head_sum(float v, __local float *s)
     return v;
 }
 #else
-/* Items behind the last slot read past the others what nobody uses. */
+/* Items after the last slot read values that are not used. */
 #define HEAD_SCRATCH(s) __local float s[LOCAL + LPH]
 static inline float head_sum(float v, __local float *s)
 {
@@ -97,7 +97,7 @@ static inline float head_sum(float v, __local float *s)
 #define COLUMN(v) (((v) * LPH + lane) * WIDE)
 #define LEFT(v)   (EXACT ? (long)WIDE : (long)n_half - (long)COLUMN(v))
 
-/* Row of a piece; the last row behind the last piece. */
+/* Row of a piece; the last row after the last piece. */
 #define ROW_OF(piece) min((uint)(piece) / n_blocks, (uint)n_rows - 1)
 
 /* My head of a piece, whether there is one, and what of its vectors. */

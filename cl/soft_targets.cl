@@ -5,7 +5,7 @@
  *     loss = (1 - share) * CE(softmax(z), label) + share * T^2 * sum p log(p / q)
  *     p = softmax(t / T), q = softmax(z / T)
  *
- * soft_sums first says of each row what both need; soft_targets then reads the rows once more. The
+ * soft_sums first computes what both need of each row; soft_targets then reads the rows once more. The
  * host keeps labels in [0, n_cols); a wrong one is clamped, never followed. */
 #include "common.clh"
 #include "wide.clh"
@@ -44,7 +44,7 @@ __kernel void soft_sums(__global const CLD_ELEM(Z) *x, ulong x_at, ulong x_ld,
         const uint first = GROUP_MIN(top == max_all ? (uint)found : UINT_MAX, s);
         for (int k = 0; k < 2; k++) {
             const float by = k ? inv_temperature : 1.0f;
-            floatw part = 0.0f, lost = 0.0f; /* what rounding took from the sums (Kahan 1965) */
+            floatw part = 0.0f, lost = 0.0f; /* the rounding error of the sums (Kahan 1965) */
             EACH_WIDE(j, n_cols) {
                 floatw v = LOADW_OR(Z, row, j, n_cols - j, -INFINITY);
                 floatw add = exp((v - max_all) * by) - lost, now = part + add;
@@ -91,7 +91,7 @@ __kernel void soft_targets(__global const CLD_ELEM(Z) *logits, ulong z_at, ulong
             const floatw log_q = v * inv_temperature - zs[LOG_SUM_T];
             const floatw log_p = u * inv_temperature - ts[LOG_SUM_T];
             const floatw p = exp(log_p);
-            /* Where p is 0 it adds nothing, whatever q is there (behind the end: inf - inf). */
+            /* Where p is 0 it adds nothing, whatever q is there (after the end: inf - inf). */
             floatw add = select((floatw)(0.0f), p * (log_p - log_q), p > 0.0f) - lost;
             floatw now = parts + add;
             lost = (now - parts) - add;

@@ -22,7 +22,7 @@
 #endif
 
 /* A GPU's own exp and reciprocal err by some 1e-5, others' by up to 4e-4, which the rounding of a bf16
- * result hides; a result in f32 takes the exact ones. */
+ * result hides; a result in f32 uses the exact ones. */
 #if !CLD_CPU && CLD_IS_BF16(Y)
 #define GATE(g) ((g) * native_recip(1.0f + native_exp(-(g))))
 #else

@@ -342,7 +342,7 @@ static void test_wrong_calls(void **state)
     a.o = &bad;
     a.o_transposed = true;
     assert_int_equal(cld_attention_forward(r->q, &a, &err), CLD_E_INTERNAL);
-    assert_non_null(strstr(err.what, "does not turn"));
+    assert_non_null(strstr(err.what, "does not transpose"));
     a = call_of(r);
     bad = r->to;
     bad.type = CLD_BF16;

@@ -49,6 +49,33 @@ for room in $rooms; do
     }
 done
 
+# cl/README.md lists every kernel file, its launchers exist where it says, and no line of cl/ is too long.
+for file in cl/*.cl cl/*.clh; do
+    grep -q "\`${file#cl/}\`" cl/README.md || {
+        echo "cl/README.md does not list $file"
+        failed=1
+    }
+done
+while IFS='|' read -r _ file _ _ launched; do
+    file=${file//[\` ]/}
+    source=src/ops/$(sed -n 's/.* in `\([a-z0-9_]*\.c\)`.*/\1/p' <<<"$launched")
+    [ -e "cl/$file" ] || {
+        echo "cl/README.md lists $file, and there is no cl/$file"
+        failed=1
+    }
+    for function in $(sed 's/ in .*//' <<<"$launched" | tr -d '\`,'); do
+        grep -qE "(^|[ *])$function\(" "$source" || {
+            echo "cl/README.md: $source has no function $function, which is to launch $file"
+            failed=1
+        }
+    done
+done < <(grep -E '^\| `[a-z0-9_]*\.cl` ' cl/README.md)
+long=$(awk 'length > 110 { print FILENAME ":" FNR ": " length " columns, at most 110" }' cl/*.cl cl/*.clh)
+if [ -n "$long" ]; then
+    echo "$long"
+    failed=1
+fi
+
 if [ -n "${failed:-}" ]; then
     exit 1
 fi

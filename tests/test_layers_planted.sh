@@ -8,7 +8,7 @@ plant() {
     local name=$1 pattern=$2 copy=$scratch/copy
     rm -rf "$copy"
     mkdir -p "$copy/docs" "$copy/tests"
-    cp -r src "$copy/src"
+    cp -r src cl "$copy"
     cp docs/design.md "$copy/docs"
     cp tests/test_layers.sh "$copy/tests"
     (cd "$copy" && eval "$3")
@@ -35,5 +35,10 @@ plant 'a flat file' 'src/flat.c: stands in no room' 'touch src/flat.c'
 plant 'a room that the table lacks' 'src/attic/box.c: stands in no room' 'mkdir src/attic && touch src/attic/box.c'
 plant 'a folder in a room' 'src/base/deep/box.c: stands in no room' 'mkdir src/base/deep && touch src/base/deep/box.c'
 plant 'a room without a folder' 'there is no src/base' 'rm -r src/base'
+plant 'a kernel that no table lists' 'cl/README.md does not list cl/new.cl' 'touch cl/new.cl'
+plant 'a kernel that is gone' 'there is no cl/ema.cl' 'rm cl/ema.cl'
+plant 'a launcher that is not there' 'has no function cld_ema_step' \
+    "sed -i 's/cld_ema_step/cld_ema/' src/ops/op_optimizer.c"
+plant 'a long line' 'columns, at most 110' "printf '%0111d\n' 0 >>cl/ema.cl"
 plant 'no table' 'has no table of rooms' ': >docs/design.md'
 verdict

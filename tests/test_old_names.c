@@ -202,14 +202,13 @@ static void test_tuning(void **state)
     OK(cld_file_read(path, 0, &text, &n_bytes, &err));
     cld_tuning_defaults(&cpu, &now);
     cld_tuning_defaults(&cpu, &old);
-    OK(cld_tuning_parse(text, n_bytes, "now", &cpu, CLD_TUNING_FILE, true, &now, &is_of_device,
-                        &err));
+    OK(cld_tuning_parse(text, n_bytes, "now", &cpu, CLD_TUNING_FILE, &now, &is_of_device, &err));
     char *step = replaced(text, "\"kernel\"", "\"family\""),
          *before = replaced(step, "\"shapes\"", "\"of\"");
     assert_non_null(strstr(before, "\"family\""));
     assert_non_null(strstr(before, "\"of\""));
-    OK(cld_tuning_parse(before, strlen(before), "old", &cpu, CLD_TUNING_FILE, true, &old,
-                        &is_of_device, &err));
+    OK(cld_tuning_parse(before, strlen(before), "old", &cpu, CLD_TUNING_FILE, &old, &is_of_device,
+                        &err));
     assert_true(is_of_device);
     assert_memory_equal(&old.rows, &now.rows, sizeof now.rows);
     assert_int_equal(old.rows[CLD_TUNED_GEMM_CPU][0].v[0], r.row.v[0]);

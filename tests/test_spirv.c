@@ -136,7 +136,7 @@ static void modules_of_other_environments_are_refused(void **state)
     b = assemble("OpCapability Addresses\nOpCapability Kernel\nOpCapability Linkage\n"
                  "OpMemoryModel Physical64 OpenCL\n",
                  SPV_ENV_OPENCL_1_2);
-    refuses(b, "holds no kernel");
+    refuses(b, "has no kernel");
     free(b.at);
 }
 

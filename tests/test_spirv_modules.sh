@@ -33,14 +33,7 @@ expect 'modules are made' 0 'SPIR-V modules, [1-9][0-9]* of them made now' \
     spirv configs/tiny.ini --out "$modules"
 expect 'and not compiled again' 0 'SPIR-V modules, 0 of them made now' \
     spirv configs/tiny.ini --out "$modules"
-n_valid=0
-for module in "$modules"/*.spv; do
-    if ! spirv-val --target-env opencl1.2 "$module"; then
-        failed "spirv-val of $module"
-    fi
-    n_valid=$((n_valid + 1))
-done
-check "spirv-val passes all $n_valid modules" test "$n_valid" -ge 20
+check 'spirv-val passes all modules' bash -c "spirv/validate.sh '$modules' | grep -E '^([2-9]|[1-9][0-9])[0-9] valid'"
 expect 'variants are listed' 0 '^rmsnorm\.cl -cl-std=CL1\.2 .*-DCLD_CPU=0' spirv configs/tiny.ini
 
 # --- training, by the route of the device ---

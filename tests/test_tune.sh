@@ -29,15 +29,15 @@ expect 'nowhere to write' 2 'no directory for the table' bench "${small[@]}" --t
 expect 'options of records' 2 'does not go with --plot' bench "${small[@]}" --tune \
     --plot "$scratch/x.svg"
 expect 'a time without a tuner' 2 'seconds without --tune' bench "${small[@]}" --seconds 3
-expect 'kernels without a tuner' 2 'only without --tune' bench "${small[@]}" --only adamw
+expect 'kernels without a tuner' 2 'only without --tune' bench "${small[@]}" --only swiglu
 expect 'no such kernel' 2 'there is no such kernel' bench "${small[@]}" --tune --only gemm
-expect 'some kernels' 0 '^\| sum_squares \| all ' bench "${small[@]}" --tune --only sum_squares \
-    --only adamw --seconds 5 --out "$scratch/some.json"
+expect 'some kernels' 0 '^\| qknorm_rope \| fp32 ' bench "${small[@]}" --tune --only qknorm_rope \
+    --only swiglu --seconds 5 --out "$scratch/some.json"
 check 'and no other, nor what this device has not' test "$(grep -c '"kernel"' "$scratch/some.json")" -eq 1
 expect 'none that this device has' 2 'this device runs none of the kernels asked for' bench \
-    "${small[@]}" --tune --only adamw
-expect 'a kernel that it does not run is named' 0 'adamw is left out: .* does not run it' bench "${small[@]}" \
-    --tune --only sum_squares --only adamw --seconds 5 --out "$scratch/some.json"
+    "${small[@]}" --tune --only swiglu
+expect 'a kernel that it does not run is named' 0 'swiglu is left out: .* does not run it' bench "${small[@]}" \
+    --tune --only qknorm_rope --only swiglu --seconds 5 --out "$scratch/some.json"
 expect 'a sweep' 2 'does not go with a \[sweep\]' bench configs/sweep-gemm.ini --tune
 echo 'a thesis' >"$scratch/thesis.txt"
 expect 'what would be lost' 3 'would be replaced' bench "${small[@]}" --tune --seconds 1 \

@@ -103,8 +103,7 @@ static void test_shipped(void **state)
         snprintf(d.vendor, sizeof d.vendor, "%s", vendor);
         snprintf(d.platform, sizeof d.platform, "%s", platform);
         cld_tuning_defaults(&d, &t);
-        OK(cld_tuning_parse(text, n_bytes, name, &d, CLD_TUNING_SHIPPED, false, &t, &is_of_device,
-                            &err));
+        OK(cld_tuning_parse(text, n_bytes, name, &d, CLD_TUNING_SHIPPED, &t, &is_of_device, &err));
         assert_true(is_of_device);
         assert_true(n_rows > 0);
         for (const char *at = t.note; (at = strstr(at, "is ignored")); at++)
@@ -220,7 +219,7 @@ static void test_other_driver_is_left(void **state)
     char *path = cld_format("%s/table.json", dir);
     snprintf(updated.driver, sizeof updated.driver, "another");
     OK(cld_tuning_save(path, &cpu, &old, 1, &err));
-    OK(cld_tuning_writable(path, false, &updated, &err));
+    OK(cld_tuning_writable(path, CLD_TUNING_NAMED, &updated, &err));
     OK(cld_tuning_save(path, &updated, &new, 1, &err));
     OK(cld_tuning_load(path, NULL, &updated, &t, &err));
     assert_int_equal(t.origin[CLD_TUNED_GEMM_CPU][FEW_ROWS], CLD_TUNING_FILE);
@@ -235,22 +234,23 @@ static void test_writable(void **state)
     struct cld_device_info other = cpu;
     char *path = cld_format("%s/table.json", dir), *below = cld_format("%s/none/t.json", dir);
     const struct cld_tuned_result r = record_of(OTHER, DEPTH, 384);
-    OK(cld_tuning_writable(path, false, &cpu, &err));
+    OK(cld_tuning_writable(path, CLD_TUNING_NAMED, &cpu, &err));
     assert_false(cld_file_exists(path)); /* looking leaves nothing */
     OK(cld_file_write(path, "", 0, &err));
-    OK(cld_tuning_writable(path, false, &cpu, &err));
+    OK(cld_tuning_writable(path, CLD_TUNING_NAMED, &cpu, &err));
     OK(cld_file_write(path, "a thesis", 8, &err));
-    FAILS(cld_tuning_writable(path, false, &cpu, &err), CLD_E_INPUT, "is not a good table");
+    FAILS(cld_tuning_writable(path, CLD_TUNING_NAMED, &cpu, &err), CLD_E_INPUT,
+          "is not a good table");
     remove(path);
     OK(cld_tuning_save(path, &cpu, &r, 1, &err));
-    OK(cld_tuning_writable(path, false, &cpu, &err));
+    OK(cld_tuning_writable(path, CLD_TUNING_NAMED, &cpu, &err));
     snprintf(other.name, sizeof other.name, "another");
-    FAILS(cld_tuning_writable(path, false, &other, &err), CLD_E_INPUT,
+    FAILS(cld_tuning_writable(path, CLD_TUNING_NAMED, &other, &err), CLD_E_INPUT,
           "not a good table of tuned kernels"
           " for another");
-    FAILS(cld_tuning_writable(dir, false, &cpu, &err), CLD_E_IO, "no regular file");
-    FAILS(cld_tuning_writable(below, false, &cpu, &err), CLD_E_IO, "cannot create");
-    FAILS(cld_tuning_writable("", false, &cpu, &err), CLD_E_USAGE, "no name");
+    FAILS(cld_tuning_writable(dir, CLD_TUNING_NAMED, &cpu, &err), CLD_E_IO, "no regular file");
+    FAILS(cld_tuning_writable(below, CLD_TUNING_NAMED, &cpu, &err), CLD_E_IO, "cannot create");
+    FAILS(cld_tuning_writable("", CLD_TUNING_NAMED, &cpu, &err), CLD_E_USAGE, "no name");
     free(below);
     free(path);
 }
@@ -307,8 +307,9 @@ static void test_distrusted(void **state)
     OK(cld_tuning_load("auto", dir, &cpu, &t, &err));
     assert_false(cld_tuning_changes(&t, CLD_TUNED_GEMM_CPU, &cpu));
     assert_non_null(strstr(t.note, "can be written by others"));
-    FAILS(cld_tuning_writable(path, true, &cpu, &err), CLD_E_INPUT, "can be written by others");
-    OK(cld_tuning_writable(path, false, &cpu, &err));
+    FAILS(cld_tuning_writable(path, CLD_TUNING_AUTOMATIC, &cpu, &err), CLD_E_INPUT,
+          "can be written by others");
+    OK(cld_tuning_writable(path, CLD_TUNING_NAMED, &cpu, &err));
     free(path);
 }
 
@@ -528,7 +529,7 @@ struct subject {
 
 static bool is_planted(const struct cld_queue *q, size_t class)
 {
-    return cld_queue_row(q, CLD_TUNED_GEMM_CPU, class)->v[TOGETHER] == planted;
+    return cld_queue_row(q, cld_tunable_kernel(CLD_TUNED_GEMM_CPU), class)->v[TOGETHER] == planted;
 }
 
 static enum cld_status build(struct cld_queue *q, void *arg, struct cld_error *err)
@@ -608,7 +609,8 @@ static void test_wrong_never_wins(void **state)
     assert_string_equal(r.record.of, "made up");
     /* The queue is as it was. */
     for (size_t c = 0; c < cld_tuned_classes; c++)
-        assert_true(cld_tuned_row_equal(cld_queue_row(s.p.q, CLD_TUNED_GEMM_CPU, c), &d));
+        assert_true(cld_tuned_row_equal(
+            cld_queue_row(s.p.q, cld_tunable_kernel(CLD_TUNED_GEMM_CPU), c), &d));
     cld_queue_close(s.p.q);
 }
 

@@ -52,10 +52,10 @@ static inline size_t cld_round_up(size_t a, size_t b)
     return cld_mul(cld_div_up(a, b), b);
 }
 
-/* Bytes in GiB, for messages. */
-static inline double cld_as_gib(size_t n_bytes)
+/* Bytes as GiB, for messages. */
+static inline double cld_gib(double n_bytes)
 {
-    return (double)n_bytes / 0x1p30;
+    return n_bytes / (1024.0 * 1024.0 * 1024.0);
 }
 
 #endif

@@ -47,8 +47,9 @@ static enum cld_status add_planned(const struct cld_config *cfg,
     struct cld_worker w = {0};
     int64_t mask_token = -1;
     const struct cld_worker_options options = {.name = "plan",
+                                               .role = cfg->eval.decode_rows ? CLD_ROLE_DECODER
+                                                                             : CLD_ROLE_BOTH,
                                                .train = true,
-                                               .decode = cfg->eval.decode_rows > 0,
                                                .n_rows = cfg->train.micro_rows,
                                                .gemm_uses = all};
     enum cld_status s = cld_config_check(cfg, CLD_CONFIG_PLAN, err);
@@ -242,6 +243,8 @@ static enum cld_status make_attentions(struct cld_tune_shapes *z, struct cld_que
         if (!(s = cld_bench_case_open(&p->cases[i], q, err)))
             s = cld_bench_attention_make(b, &p->cases[i], batch, windows[i], subject->storage,
                                          &p->t[i], err);
+        if (!s && p->t[i].plan.tuned != subject->family) /* tensor cores, in this storage */
+            *any = false;
         at += (size_t)snprintf(subject->of + at, sizeof subject->of - at,
                                "%s%zu x %zu rows over %zu tokens, window %zu", i ? ", " : "",
                                batch->n_blocks, batch->block_size, batch->n_ctx, windows[i]);
@@ -338,9 +341,8 @@ static const struct {
     [CLD_TUNED_QKNORM_ROPE] = {&works, true, {{"qknorm_rope forward", "qknorm_rope backward"}}},
     [CLD_TUNED_SWIGLU] = {&works, true, {{"swiglu forward", "swiglu backward"}}},
     [CLD_TUNED_CROSS_ENTROPY] = {&works, false, {{"cross-entropy alone"}, {"cross-entropy"}}},
-    [CLD_TUNED_SUM_SQUARES] = {&works, false, {{"gradient norm"}}},
-    [CLD_TUNED_ADAMW] = {&works, true, {{"adamw"}}},
-    [CLD_TUNED_ATTENTION_CPU] = {&attentions, true, {{NULL}}}};
+    [CLD_TUNED_ATTENTION_CPU] = {&attentions, true, {{NULL}}},
+    [CLD_TUNED_ATTENTION_GPU] = {&attentions, true, {{NULL}}}};
 
 static const char *const *names_of(const struct cld_tune_subject *subject)
 {

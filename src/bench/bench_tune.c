@@ -138,13 +138,13 @@ static enum cld_status table_path(const struct run *t, char **out, struct cld_er
     char *dir = NULL;
     struct cld_cache *cache = NULL;
     if (t->o->out) {
-        if (!(s = cld_tuning_writable(t->o->out, false, t->shapes.bench.device, err)))
+        if (!(s = cld_tuning_writable(t->o->out, CLD_TUNING_NAMED, t->shapes.bench.device, err)))
             *out = cld_format("%s", t->o->out);
     } else if (!(s = cld_cache_dir(t->shapes.bench.cfg->runtime.cache_dir, &dir, err)) && dir &&
                (cache = cld_cache_open(dir, CLD_CACHE_CAP_BYTES))) {
         *out = cld_tuning_path(dir, t->shapes.bench.device);
         if (*out)
-            s = cld_tuning_writable(*out, true, t->shapes.bench.device, err);
+            s = cld_tuning_writable(*out, CLD_TUNING_AUTOMATIC, t->shapes.bench.device, err);
     } else if (!s) {
         s = cld_fail(err, CLD_E_USAGE, "add --out FILE, or set runtime.cache_dir",
                      "there is no directory for the table of tuned kernels");
@@ -194,10 +194,10 @@ enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune
         .programs = {.source = cfg->runtime.program, .modules = cfg->runtime.modules}};
     char *path = NULL;
     enum cld_status s = cld_devices_open(&devices, err);
-    if (s || (s = cld_worker_set_devices(devices, cfg, o->device, &device, err)))
+    if (s || (s = cld_worker_find_device(devices, cfg, o->device, &device, err)))
         goto done;
     t.shapes.bench = (struct cld_bench){.cfg = cfg, .device = &device, .devices = devices};
-    queue.budget_bytes = cld_worker_budget_bytes(cfg, &device);
+    queue.budget_bytes = cld_plan_budget_bytes(cfg, &device);
     cld_info("device %zu: %s (%s, driver %s)", device.index, device.name, device.platform,
              device.driver);
     if ((s = table_path(&t, &path, err)) || (s = cld_tune_shapes_read(&t.shapes, err)) ||

@@ -42,7 +42,7 @@ static void set_row(struct tuner *t, const struct cld_tuned_row *row, bool all_c
 {
     for (size_t c = 0; c < cld_tuned_n_classes(t->family); c++)
         if (all_classes || c == t->subject->class)
-            cld_queue_set_row(t->q, t->subject->family, c, row);
+            cld_queue_set_row(t->q, t->family, c, row);
 }
 
 /* --- time ------------------------------------------------------------------------------------- */

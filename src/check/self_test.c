@@ -49,9 +49,8 @@ void cld_tuned_check(enum cld_tuned family, bool whole, struct cld_check_op out[
         [CLD_TUNED_QKNORM_ROPE] = {"qknorm_rope", cld_check_qknorm_rope_quick, NULL},
         [CLD_TUNED_SWIGLU] = {"swiglu", NULL, NULL},
         [CLD_TUNED_CROSS_ENTROPY] = {"cross_entropy", NULL, NULL},
-        [CLD_TUNED_SUM_SQUARES] = {"sum_squares", NULL, NULL},
-        [CLD_TUNED_ADAMW] = {"adamw", NULL, NULL},
-        [CLD_TUNED_ATTENTION_CPU] = {"attention", cld_check_attention_quick, NULL}};
+        [CLD_TUNED_ATTENTION_CPU] = {"attention", cld_check_attention_quick, NULL},
+        [CLD_TUNED_ATTENTION_GPU] = {"attention", cld_check_attention_quick, NULL}};
     const struct cld_check_op *op = cld_check_ops;
     while (strcmp(op->name, checks[family].op))
         op++;

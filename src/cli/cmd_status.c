@@ -7,23 +7,18 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/size.h"
 #include "cli/cmd.h"
 #include "formats/json_fields.h"
 #include "formats/json_read.h"
 #include "workers/status_file.h"
 
-/* A state that only a living run can be in, and no living run, means that it died. */
-static bool has_ended(const char *state)
-{
-    return !strcmp(state, "finished") || !strcmp(state, "failed") || !strcmp(state, "interrupted");
-}
-
 static void print_worker(const json_t *w)
 {
     printf("%-12s %-24s busy %3.0f%%  memory %.3f of %.3f GiB  %s\n",
            cld_json_text_or(w, "name", "?"), cld_json_text_or(w, "state", "?"),
-           100 * cld_json_number(w, "busy"), cld_json_number(w, "held_bytes") / 0x1p30,
-           cld_json_number(w, "budget_bytes") / 0x1p30, cld_json_text_or(w, "device", "?"));
+           100 * cld_json_number(w, "busy"), cld_gib(cld_json_number(w, "held_bytes")),
+           cld_gib(cld_json_number(w, "budget_bytes")), cld_json_text_or(w, "device", "?"));
 }
 
 static void print_status(const json_t *root, bool alive)
@@ -32,7 +27,7 @@ static void print_status(const json_t *root, bool alive)
     double age_s = fmax(0, difftime(time(NULL), (time_t)cld_json_number(root, "updated_unix")));
     size_t i;
     json_t *w;
-    if (alive || has_ended(state))
+    if (alive || cld_run_has_ended(state))
         printf("run          %s", state);
     else
         printf("run          died while it was %s; continue with --resume", state);

@@ -69,9 +69,15 @@ static bool life_at(const struct cld_drafter *d, const struct cld_drafter_row *r
     struct life forward = {time_of(d, r->first, i), time_of(d, r->last, i)};
     size_t end = time_of(d, r->last_back, i);
     bool again = d->options.recompute && !(r->t == &d->layers[i].x_in && i);
-    if (!d->options.train)
+    if (!d->options.train) {
         *life = forward;
-    else if (!again)
+    } else if (r->again && i + 1 < d->config.n_layers) {
+        *life = k ? (struct life){time_of(d, CLD_STEP_DOWN_BACK, i), end} : forward;
+        return k < 2;
+    } else if (!again && r->late) {
+        *life = k ? (struct life){time_of(d, CLD_STEP_RECOMPUTE_QK, i), end} : forward;
+        return k < 2;
+    } else if (!again)
         *life = (struct life){forward.first, end};
     else if (k == 0)
         *life = forward;

@@ -121,7 +121,8 @@ static size_t attention_grads_bytes(const struct cld_drafter *d)
     return rounded_bytes_of(&grads);
 }
 
-/* Whether this tensor of layer_rows is recomputed without a GEMM: norm1, q, k. */
+/* Whether this tensor of layer_rows is recomputed without a GEMM and may lie in the place of gate
+ * and up: norm1, q, k. */
 static bool is_cheap(const struct cld_drafter_layer *l, const struct cld_tensor *t)
 {
     return t == &l->y1 || t == &l->q || t == &l->k;
@@ -157,22 +158,41 @@ static void layer_rows(const struct cld_drafter *d, struct cld_drafter_layer *l,
     memcpy(rows, all, sizeof all);
 }
 
-/* Bytes of the workspace, which holds a layer's tensors one after the other. If gate and up are
- * large enough, the cheap ones lie there, after the gradients through attention. */
-static size_t workspace_bytes(struct cld_drafter *d,
-                              const struct cld_drafter_row rows[n_layer_tensors])
+/* What is recomputed without a GEMM: if gate and up are large enough, the cheap tensors lie there,
+ * after the gradients through attention. */
+static void choose_recomputed(struct cld_drafter *d)
 {
-    const struct cld_drafter_layer *l = &d->layers[0];
-    size_t n_bytes = 0, cheap_bytes = 0, gate_up_bytes = 0;
+    struct cld_drafter_layer *l = &d->layers[0];
+    struct cld_drafter_row rows[n_layer_tensors];
+    size_t cheap_bytes = 0, gate_up_bytes = 0;
+    layer_rows(d, l, rows);
     for (size_t k = 0; k < n_layer_tensors; k++) {
-        n_bytes = cld_add(n_bytes, rounded_bytes_of(&rows[k]));
         if (is_cheap(l, rows[k].t))
             cheap_bytes = cld_add(cheap_bytes, rounded_bytes_of(&rows[k]));
         if (rows[k].t == &l->gate_up)
-            gate_up_bytes = rounded_bytes_of(&rows[k]);
+            gate_up_bytes = cld_drafter_row_bytes(&rows[k]);
     }
-    d->recomputes_qk = cld_add(attention_grads_bytes(d), cheap_bytes) <= gate_up_bytes;
-    return d->recomputes_qk ? n_bytes - cheap_bytes : n_bytes;
+    d->recomputes_qk =
+        d->options.train && cld_add(attention_grads_bytes(d), cheap_bytes) <= gate_up_bytes;
+    d->recomputes_mlp = d->options.train && !d->options.recompute;
+}
+
+/* Bytes of the workspace, which holds a layer's tensors one after the other. */
+static size_t workspace_bytes(const struct cld_drafter *d,
+                              const struct cld_drafter_row rows[n_layer_tensors])
+{
+    size_t n_bytes = 0;
+    for (size_t k = 0; k < n_layer_tensors; k++)
+        if (!d->recomputes_qk || !is_cheap(&d->layers[0], rows[k].t))
+            n_bytes = cld_add(n_bytes, rounded_bytes_of(&rows[k]));
+    return n_bytes;
+}
+
+/* The layer whose gate and up are the place of what is recomputed, and of gradients: the backward
+ * pass has done with the last layer's first of all. */
+static struct cld_drafter_layer *lending_layer(const struct cld_drafter *d)
+{
+    return &d->layers[has_workspace(d) ? 0 : d->config.n_layers - 1];
 }
 
 static void list_layer(struct cld_drafter *d, size_t i)
@@ -197,7 +217,7 @@ static void list_layer(struct cld_drafter *d, size_t i)
         x.over = &d->layers[0].x_in;
     }
     add_row(d, x);
-    if (has_workspace(d) && !i) /* decides recomputes_qk, too */
+    if (has_workspace(d) && !i)
         add_row(d, (struct cld_drafter_row){&d->workspace, "a layer, or the loss", CLD_F32, 1,
                                             workspace_bytes(d, rows) / sizeof(float),
                                             USES(NEVER, NEVER, NEVER), OWN, CLD_FOR_ACTIVATIONS,
@@ -207,10 +227,11 @@ static void list_layer(struct cld_drafter *d, size_t i)
         bool cached = d->limits.n_cached && (r->t == &l->k || r->t == &l->v);
         r->layer = (int)i;
         r->late = d->recomputes_qk && is_cheap(l, r->t);
+        r->again = d->recomputes_mlp && (r->t == &l->y2 || r->t == &l->act);
         r->purpose = cached ? CLD_FOR_KV_CACHE : activations(d);
-        if (has_workspace(d) && !i) {
+        if ((has_workspace(d) || r->late) && !i) {
             r->place = r->late ? CLD_PLACE_LATE : CLD_PLACE_WORKSPACE;
-        } else if (layers_share(d) && i && !cached) {
+        } else if ((layers_share(d) || r->late || r->again) && i && !cached) {
             r->place = CLD_PLACE_OVER;
             r->over = first[k].t;
         }
@@ -230,7 +251,7 @@ static void list_gradients(struct cld_drafter *d)
     size_t n_ctx = d->limits.n_ctx, n = draft_rows(d), keys = n_ctx + n;
     size_t n_qkv = cld_add(q, cld_mul(2, kv));
     /* The last layer's MLP comes first of all. */
-    const struct cld_tensor *over = &d->layers[has_workspace(d) ? 0 : c->n_layers - 1].gate_up;
+    const struct cld_tensor *over = &lending_layer(d)->gate_up;
     bool fits = cld_mul(over->n_rows, over->ld) >= attention_grads_elems(d);
     enum cld_drafter_place place = fits ? CLD_PLACE_OVER : CLD_PLACE_OWN;
     if (!fits)
@@ -364,35 +385,46 @@ static void place_rows(struct cld_drafter *d)
 {
     struct cld_drafter_memory *m = &d->memory;
     size_t layer_bytes = 0, loss_bytes = 0;
+    if (!has_workspace(d))
+        place_late_rows(d, find_row(m, &lending_layer(d)->gate_up));
     for (size_t i = 0; i < m->n; i++) {
         struct cld_drafter_row *r = &m->rows[i];
         bool placed = r->place == CLD_PLACE_WORKSPACE &&
                       place_in_workspace(d, i, r->layer < 0 ? &loss_bytes : &layer_bytes);
         if (!placed && r->over)
             place_over(m, i, find_row(m, r->over), r->over_at_bytes);
-        if (r->t == &d->layers[0].gate_up)
+        if (has_workspace(d) && r->t == &lending_layer(d)->gate_up)
             place_late_rows(d, i);
     }
 }
 
-static void declare_rows(struct cld_drafter *d, struct cld_plan *plan)
+static void declare_row(const struct cld_drafter_memory *m, size_t i, struct cld_plan *plan)
 {
-    const struct cld_drafter_row *rows = d->memory.rows;
-    for (size_t i = 0; i < d->memory.n; i++) {
-        const struct cld_drafter_row *r = &rows[i];
-        if (r->base != i) {
-            cld_plan_part(plan, r->t, rows[r->base].t, 0, r->n_rows, r->n_cols, "%s", r->name);
-            r->t->type = r->type;
-            r->t->offset = r->at_bytes / cld_dtype_bytes(r->type);
-        } else if (r->layer >= 0)
-            cld_plan_tensor(plan, r->t, r->type, r->n_rows, cld_drafter_row_ld(r), r->purpose,
-                            "layer %d %s", r->layer, r->name);
-        else
-            cld_plan_tensor(plan, r->t, r->type, r->n_rows, cld_drafter_row_ld(r), r->purpose, "%s",
-                            r->name);
-        r->t->n_cols = r->n_cols;
-        r->t->ld = cld_drafter_row_ld(r);
-    }
+    const struct cld_drafter_row *r = &m->rows[i];
+    size_t ld = cld_drafter_row_ld(r);
+    if (r->base != i) {
+        cld_plan_part(plan, r->t, m->rows[r->base].t, 0, r->n_rows, r->n_cols, "%s", r->name);
+        r->t->type = r->type;
+        r->t->offset = r->at_bytes / cld_dtype_bytes(r->type);
+    } else if (r->layer >= 0)
+        cld_plan_tensor(plan, r->t, r->type, r->n_rows, ld, r->purpose, "layer %d %s", r->layer,
+                        r->name);
+    else
+        cld_plan_tensor(plan, r->t, r->type, r->n_rows, ld, r->purpose, "%s", r->name);
+    r->t->n_cols = r->n_cols;
+    r->t->ld = ld;
+}
+
+/* Tensors with buffers of their own first: a plan wants them before their parts. */
+static void declare_rows(const struct cld_drafter *d, struct cld_plan *plan)
+{
+    const struct cld_drafter_memory *m = &d->memory;
+    for (size_t i = 0; i < m->n; i++)
+        if (m->rows[i].base == i)
+            declare_row(m, i, plan);
+    for (size_t i = 0; i < m->n; i++)
+        if (m->rows[i].base != i)
+            declare_row(m, i, plan);
 }
 
 /* Columns of tensors of the table, and of the features that another model writes. */
@@ -436,6 +468,7 @@ enum cld_status cld_drafter_plan_memory(struct cld_drafter *d, struct cld_plan *
          OWN, activations(d), CLD_ROW_ONCE}};
     if (!(d->memory.rows = calloc(most, sizeof *d->memory.rows)))
         return cld_fail_memory(err, "a drafter of %zu layers", c->n_layers);
+    choose_recomputed(d);
     list_inputs(d);
     for (size_t i = 0; i < c->n_layers; i++)
         list_layer(d, i);

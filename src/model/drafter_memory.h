@@ -35,7 +35,7 @@ enum cld_drafter_step {
     CLD_STEP_FINAL_NORM_BACK,
     /* Backward, each layer, the last one first. With recompute the layer's steps from
      * CLD_STEP_LAYER_INPUT to CLD_STEP_SWIGLU run again before these. */
-    CLD_STEP_DOWN_BACK,
+    CLD_STEP_DOWN_BACK, /* with recomputes_mlp: norm2 and SwiGLU once more, but in the last layer */
     CLD_STEP_SWIGLU_BACK,
     CLD_STEP_GATE_UP_BACK,
     CLD_STEP_NORM2_BACK,
@@ -77,6 +77,7 @@ struct cld_drafter_row {
     int layer;                /* or CLD_ROW_ONCE, CLD_ROW_EACH_LAYER */
     size_t ld;                /* elements from row to row; 0: n_cols */
     bool late;                /* recomputed at CLD_STEP_RECOMPUTE_QK */
+    bool again;               /* of all layers but the last, recomputed at CLD_STEP_DOWN_BACK */
     /* Where it lies: this many bytes into the buffer of row `base`; own buffer: its own number. */
     size_t base, at_bytes;
 };

@@ -46,12 +46,12 @@ enum cld_status cld_cache_dir(const char *setting, char **out, struct cld_error 
         *out = cld_format("%s", setting);
     } else {
         const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-        if (cache && *cache == '/') { /* a relative one is to be ignored, says its specification */
+        if (cache && *cache == '/') { /* its specification ignores relative paths */
             *out = cld_format("%s/cldraft", cache);
         } else if (home && *home == '/') {
             *out = cld_format("%s/.cache/cldraft", home);
         } else {
-            cld_warn("built programs are not kept: there is no HOME; set runtime.cache_dir");
+            cld_warn("built programs are not stored: there is no HOME; set runtime.cache_dir");
             return CLD_OK;
         }
     }
@@ -169,7 +169,7 @@ struct cld_cache *cld_cache_open(const char *dir, size_t cap_bytes)
     char text[160];
     const char *why = objection(dir, text, sizeof text);
     if (why) {
-        cld_warn("built programs are not kept: %s %s", dir, why);
+        cld_warn("built programs are not stored: %s %s", dir, why);
         return NULL;
     }
     struct cld_cache *c = calloc(1, sizeof *c);
@@ -199,7 +199,7 @@ const char *cld_cache_path(const struct cld_cache *c)
 
 static void add_text(struct cld_sha256 *h, const char *text)
 {
-    uint64_t n = strlen(text); /* in front, so that no two lists of texts run together */
+    uint64_t n = strlen(text); /* first, so that no two lists of texts give the same bytes */
     cld_sha256_add(h, &n, sizeof n);
     cld_sha256_add(h, text, (size_t)n);
 }
@@ -325,7 +325,7 @@ void cld_cache_put(struct cld_cache *c, const char *key, const void *payload, si
     if (!(path = path_of(c, key)))
         return;
     if (write_entry(path, &h, payload, &err)) {
-        cld_warn("built programs are kept no longer: %s", err.what);
+        cld_warn("built programs are no longer stored: %s", err.what);
         c->read_only = true;
     } else {
         c->held_bytes = cld_add(c->held_bytes, n_file);

@@ -1,10 +1,10 @@
 /* cache.h - built programs on disk, from one start to the next: a directory of checked files.
  *
  * An entry is what a driver gave for one program; its key is the hash of all that the program
- * depends on. Entries are code that will run, so the directory must be ours and writable by nobody
- * else, and an entry counts only if every check of it passes. Nothing here is ever an error of the
- * run: without a usable directory there is no cache, and an entry in any doubt is removed and is
- * missing.
+ * depends on. Entries are code that will run, so the directory must belong to the user, who alone
+ * may write it, and an entry counts only if every check of it passes. Nothing here is ever an error
+ * of the run: without a usable directory there is no cache, and an entry in any doubt is removed
+ * and is missing.
  *
  * Any number of threads and processes may use one directory: entries are written aside and renamed,
  * and one that another removes is missing, no more. A handle belongs to one thread; threads of one
@@ -48,7 +48,7 @@ bool cld_cache_get(const struct cld_cache *c, const char *key, unsigned char **o
  * said in a warning, after which this handle puts no more (the disk is full, or worse). */
 void cld_cache_put(struct cld_cache *c, const char *key, const void *payload, size_t n_bytes);
 
-/* Removes an entry that turned out to be of no use; missing is fine. */
+/* Removes an entry that could not be used; missing is fine. */
 void cld_cache_drop(const struct cld_cache *c, const char *key);
 
 #endif

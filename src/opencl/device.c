@@ -79,7 +79,8 @@ static enum cld_status describe(cl_platform_id p, cl_device_id id, struct cld_de
     return CLD_OK;
 }
 
-/* Says which ICD files the loader can see: the usual reason for an empty list in a container. */
+/* Lists the ICD files that the loader can see: the usual reason for an empty list in a container.
+ */
 static void explain_absence(char *note, size_t n_bytes)
 {
     const char *dir = getenv("OCL_ICD_VENDORS");
@@ -244,7 +245,7 @@ enum cld_status cld_devices_find(const struct cld_devices *d, const char *spec,
                 found = &d->at[i];
         if (found && n_parts > found->n_compute_units)
             return cld_fail(err, CLD_E_DEVICE, "use fewer parts",
-                            "'%s' asks for %zu parts of a device with %zu compute units", spec,
+                            "'%s' names one of %zu parts of a device with %zu compute units", spec,
                             n_parts, found->n_compute_units);
     } else {
         for (size_t i = 0; i < d->n && !found; i++)

@@ -1,7 +1,7 @@
 /* device.h - platforms and devices: what they are, what they can do, what is wrong with them.
  *
  * The list is made once and is read-only afterwards: any thread may read it. Handles of OpenCL are
- * kept as void pointers here so that only the OpenCL layer includes CL/cl.h. */
+ * void pointers here so that only the OpenCL layer includes CL/cl.h. */
 #ifndef CLD_OPENCL_DEVICE_H
 #define CLD_OPENCL_DEVICE_H
 
@@ -15,8 +15,8 @@
 /* Kernel family: a CPU wants one work-item per register block and no barriers, a GPU wants
  * work-group tiles; twenty times apart on a CPU. Both are right everywhere. */
 enum cld_device_class { CLD_CLASS_CPU, CLD_CLASS_GPU };
-/* Which of them somebody asks for (a check of the GPU family needs no GPU); AUTO takes the one of
- * the device. */
+/* The family that the caller wants (a check of the GPU family needs no GPU); AUTO: that of the
+ * device. */
 enum cld_kernel_family { CLD_KERNEL_FAMILY_AUTO, CLD_KERNEL_FAMILY_CPU, CLD_KERNEL_FAMILY_GPU };
 
 struct cld_device_info {

@@ -7,7 +7,7 @@
 
 struct cld_embedded {
     const char *name; /* "gemm.cl" */
-    const char *text; /* NUL behind it */
+    const char *text; /* ends with a NUL */
     size_t n_bytes;
 };
 

@@ -36,29 +36,31 @@ static enum cld_status create(struct cld_queue *q, const char *name, size_t n_by
     struct cld_buf *b = NULL;
     if (q->plans_only)
         return cld_fail(err, CLD_E_INTERNAL, "report it",
-                        "%s: buffer '%s' of %zu bytes asked for by a plan", q->name, name, n_bytes);
+                        "%s: buffer '%s' of %zu bytes asked for by a plan", q->handle.name, name,
+                        n_bytes);
     if (q->sealed)
         return cld_fail(err, CLD_E_INTERNAL, "the plan of this worker misses a buffer; report it",
-                        "%s: buffer '%s' of %zu bytes asked for after the warm-up", q->name, name,
-                        n_bytes);
+                        "%s: buffer '%s' of %zu bytes asked for after the warm-up", q->handle.name,
+                        name, n_bytes);
     if (cld_add(q->held_bytes, ledger_bytes) > q->budget_bytes)
         return cld_fail(err, CLD_E_MEMORY, "see `cldraft plan` for what would fit",
                         "%s: buffer '%s' of %.3f GiB does not fit: %.3f GiB held, budget %.3f GiB",
-                        q->name, name, (double)n_bytes / gib, (double)q->held_bytes / gib,
+                        q->handle.name, name, (double)n_bytes / gib, (double)q->held_bytes / gib,
                         (double)q->budget_bytes / gib);
     if (!(b = link_new(q, name, n_bytes)))
         return cld_fail_memory(err, "buffer '%s'", name);
-    b->mem = clCreateBuffer(q->context, CL_MEM_READ_WRITE | flags, n_bytes, NULL, &code);
+    b->mem = clCreateBuffer(q->handle.context, CL_MEM_READ_WRITE | flags, n_bytes, NULL, &code);
     if (code != CL_SUCCESS) {
         b->mem = NULL;
         cld_buf_free(b);
         return cld_cl_fail(err, code, "%s: cannot create buffer '%s' of %.3f GiB (%.3f GiB held)",
-                           q->name, name, (double)n_bytes / gib, (double)q->held_bytes / gib);
+                           q->handle.name, name, (double)n_bytes / gib,
+                           (double)q->held_bytes / gib);
     }
     b->ledger_bytes = ledger_bytes;
     q->held_bytes += ledger_bytes;
     q->peak_bytes = cld_max(q->peak_bytes, q->held_bytes);
-    q->counts.n_buffers++;
+    q->handle.counts.n_buffers++;
     *out = b;
     return CLD_OK;
 }
@@ -73,7 +75,8 @@ enum cld_status cld_buf_create(struct cld_queue *q, const char *name, size_t n_b
     enum cld_status s = create(q, name, n_bytes, n_bytes, 0, &b, err);
     if (s)
         return s;
-    if ((s = cld_buf_fill(b, 0, n_bytes, 0, err)) || (s = cld_queue_finish(q, err))) {
+    if ((s = cld_buf_fill(b, 0, n_bytes, 0, err)) ||
+        (s = cld_command_queue_finish(&q->handle, err))) {
         cld_fail_prefix(err, "first touch of buffer '%s' (%.3f GiB, %.3f GiB held)", name,
                         (double)n_bytes / gib, (double)q->held_bytes / gib);
         goto done;
@@ -94,17 +97,17 @@ enum cld_status cld_buf_pinned(struct cld_queue *q, const char *name, size_t n_b
     *host = NULL;
     cld_queue_check_owner(q, "cld_buf_pinned");
     n_bytes = cld_round_up(cld_max(n_bytes, 4), 4);
-    enum cld_status s = create(q, name, n_bytes, q->device.host_memory ? n_bytes : 0,
+    enum cld_status s = create(q, name, n_bytes, q->handle.device.host_memory ? n_bytes : 0,
                                CL_MEM_ALLOC_HOST_PTR, &b, err);
     if (s)
         return s;
-    b->host = clEnqueueMapBuffer(q->queue, b->mem, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, n_bytes,
-                                 0, NULL, NULL, &code);
+    b->host = clEnqueueMapBuffer(q->handle.queue, b->mem, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
+                                 n_bytes, 0, NULL, NULL, &code);
     if (code != CL_SUCCESS) {
         b->host = NULL;
         cld_buf_free(b);
-        return cld_cl_fail(err, code, "%s: cannot map buffer '%s' of %.3f GiB", q->name, name,
-                           (double)n_bytes / gib);
+        return cld_cl_fail(err, code, "%s: cannot map buffer '%s' of %.3f GiB", q->handle.name,
+                           name, (double)n_bytes / gib);
     }
     memset(b->host, 0, n_bytes);
     *host = b->host;
@@ -114,7 +117,7 @@ enum cld_status cld_buf_pinned(struct cld_queue *q, const char *name, size_t n_b
 
 size_t cld_buf_align(const struct cld_queue *q)
 {
-    return q->device.base_align_bytes;
+    return q->handle.device.base_align_bytes;
 }
 
 enum cld_status cld_buf_view(struct cld_buf *parent, const char *name, size_t offset_bytes,
@@ -138,7 +141,7 @@ enum cld_status cld_buf_view(struct cld_buf *parent, const char *name, size_t of
     if (code != CL_SUCCESS) {
         b->mem = NULL;
         cld_buf_free(b);
-        return cld_cl_fail(err, code, "%s: cannot make view '%s' of '%s'", q->name, name,
+        return cld_cl_fail(err, code, "%s: cannot make view '%s' of '%s'", q->handle.name, name,
                            parent->name);
     }
     *out = b;
@@ -151,8 +154,9 @@ void cld_buf_free(struct cld_buf *b)
         return;
     struct cld_queue *q = b->q;
     cld_queue_check_owner(q, "cld_buf_free");
-    if (b->host && clEnqueueUnmapMemObject(q->queue, b->mem, b->host, 0, NULL, NULL) == CL_SUCCESS)
-        clFinish(q->queue);
+    if (b->host &&
+        clEnqueueUnmapMemObject(q->handle.queue, b->mem, b->host, 0, NULL, NULL) == CL_SUCCESS)
+        clFinish(q->handle.queue);
     if (b->mem)
         clReleaseMemObject(b->mem);
     q->held_bytes -= b->ledger_bytes;
@@ -187,11 +191,11 @@ enum cld_status cld_buf_write(struct cld_buf *b, size_t offset_bytes, const void
     cld_queue_check_owner(b->q, "cld_buf_write");
     if (s || !n_bytes)
         return s;
-    int code = clEnqueueWriteBuffer(b->q->queue, b->mem, CL_TRUE, offset_bytes, n_bytes, from, 0,
-                                    NULL, NULL);
-    return code == CL_SUCCESS
-               ? CLD_OK
-               : cld_cl_fail(err, code, "%s: write to buffer '%s' failed", b->q->name, b->name);
+    int code = clEnqueueWriteBuffer(b->q->handle.queue, b->mem, CL_TRUE, offset_bytes, n_bytes,
+                                    from, 0, NULL, NULL);
+    return code == CL_SUCCESS ? CLD_OK
+                              : cld_cl_fail(err, code, "%s: write to buffer '%s' failed",
+                                            b->q->handle.name, b->name);
 }
 
 enum cld_status cld_buf_read(const struct cld_buf *b, size_t offset_bytes, void *to, size_t n_bytes,
@@ -201,11 +205,11 @@ enum cld_status cld_buf_read(const struct cld_buf *b, size_t offset_bytes, void 
     cld_queue_check_owner(b->q, "cld_buf_read");
     if (s || !n_bytes)
         return s;
-    int code =
-        clEnqueueReadBuffer(b->q->queue, b->mem, CL_TRUE, offset_bytes, n_bytes, to, 0, NULL, NULL);
-    return code == CL_SUCCESS
-               ? CLD_OK
-               : cld_cl_fail(err, code, "%s: read of buffer '%s' failed", b->q->name, b->name);
+    int code = clEnqueueReadBuffer(b->q->handle.queue, b->mem, CL_TRUE, offset_bytes, n_bytes, to,
+                                   0, NULL, NULL);
+    return code == CL_SUCCESS ? CLD_OK
+                              : cld_cl_fail(err, code, "%s: read of buffer '%s' failed",
+                                            b->q->handle.name, b->name);
 }
 
 enum cld_status cld_buf_fill(struct cld_buf *b, size_t offset_bytes, size_t n_bytes,
@@ -215,10 +219,11 @@ enum cld_status cld_buf_fill(struct cld_buf *b, size_t offset_bytes, size_t n_by
     cld_queue_check_owner(b->q, "cld_buf_fill");
     while (!s && n_bytes) {
         size_t n = cld_min(n_bytes, fill_piece_bytes);
-        int code = clEnqueueFillBuffer(b->q->queue, b->mem, &pattern, sizeof pattern, offset_bytes,
-                                       n, 0, NULL, NULL);
+        int code = clEnqueueFillBuffer(b->q->handle.queue, b->mem, &pattern, sizeof pattern,
+                                       offset_bytes, n, 0, NULL, NULL);
         if (code != CL_SUCCESS)
-            return cld_cl_fail(err, code, "%s: fill of buffer '%s' failed", b->q->name, b->name);
+            return cld_cl_fail(err, code, "%s: fill of buffer '%s' failed", b->q->handle.name,
+                               b->name);
         offset_bytes += n;
         n_bytes -= n;
     }
@@ -233,9 +238,9 @@ enum cld_status cld_buf_copy(const struct cld_buf *from, size_t from_offset_byte
     cld_queue_check_owner(from->q, "cld_buf_copy");
     if (s || (s = check_range(to, "copy", to_offset_bytes, n_bytes, err)) || !n_bytes)
         return s;
-    int code = clEnqueueCopyBuffer(from->q->queue, from->mem, to->mem, from_offset_bytes,
+    int code = clEnqueueCopyBuffer(from->q->handle.queue, from->mem, to->mem, from_offset_bytes,
                                    to_offset_bytes, n_bytes, 0, NULL, NULL);
     return code == CL_SUCCESS ? CLD_OK
                               : cld_cl_fail(err, code, "%s: copy from '%s' to '%s' failed",
-                                            from->q->name, from->name, to->name);
+                                            from->q->handle.name, from->name, to->name);
 }

@@ -58,8 +58,7 @@ static enum cld_status run_clang(const char *options, const char *source, const 
     argv[n++] = "-o";
     argv[n++] = to;
     argv[n] = NULL;
-    enum cld_status s =
-        copy ? cld_tool_run(argv, hint, err) : cld_fail_memory(err, "a command line");
+    enum cld_status s = copy ? cld_tool_run(argv, hint, err) : cld_fail_memory(err, "paths");
     free(copy);
     return s;
 }
@@ -73,7 +72,7 @@ static enum cld_status compile(const char *base, const char *options, struct cld
     if (!source || !bitcode || !raw || !module)
         s = cld_fail_memory(err, "paths");
     else if (!(s = run_clang(options, source, bitcode, err)) &&
-             /* Left alone it writes version 1.4 for some modules, which no OpenCL 1.2 or 2 takes.
+             /* By default it writes version 1.4 for some modules, which no OpenCL 1.2 or 2 accepts.
               */
              !(s = RUN(hint, err, "llvm-spirv-15", "--spirv-max-version=1.0", bitcode, "-o", raw)))
         /* Names stay: Oclgrind knows the local arrays of a kernel by theirs, and gives no memory to
@@ -132,7 +131,7 @@ static enum cld_status compile_ptx(const char *bitcode, const char *to, struct c
                  builtins, libclc, "-o", linked)))
         goto done;
     if (!(keep = cld_format("--internalize-public-api-list=%s", kernels))) {
-        s = cld_fail_memory(err, "a command line");
+        s = cld_fail_memory(err, "paths");
         goto done;
     }
     if (!(s = RUN(ptx_hint, err, "opt-15", "-opaque-pointers",

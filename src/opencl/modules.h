@@ -16,11 +16,11 @@
 #include "base/sha256.h"
 
 #define CLD_MANIFEST_NAME   "manifest.json"
-#define CLD_MANIFEST_FORMAT 1 /* raised with every change of what the manifest says */
+#define CLD_MANIFEST_FORMAT 1 /* raised with every change of the manifest */
 
 enum cld_module_form {
     CLD_MODULE_SPIRV,   /* the module itself */
-    CLD_MODULE_BITCODE, /* turned back into LLVM bitcode for cl_khr_spir */
+    CLD_MODULE_BITCODE, /* translated back into LLVM bitcode for cl_khr_spir */
     CLD_MODULE_PTX,     /* compiled for NVIDIA's driver */
     CLD_N_MODULE_FORMS
 };
@@ -44,7 +44,7 @@ const char *cld_modules_dir(const struct cld_modules *m);
 /* Whether the manifest has the variant. */
 bool cld_modules_has(const struct cld_modules *m, const char *key);
 
-/* One form of the variant's module, *n_bytes of it and a NUL behind them, freed with free().
+/* One form of the variant's module, *n_bytes of it and a NUL after them, freed with free().
  * CLD_E_INPUT: no such module or form, or a file that is missing or not the one that was made. */
 enum cld_status cld_modules_read(const struct cld_modules *m, const char *key,
                                  enum cld_module_form form, char **out, size_t *n_bytes,

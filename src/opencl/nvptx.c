@@ -133,7 +133,7 @@ enum cld_status cld_nvptx_from_spir(const char *text, char **out, char **kernels
     free(*out);
     free(*kernels);
     *out = *kernels = NULL;
-    return ok ? cld_fail(err, CLD_E_INPUT, "make the modules again with 'cldraft spirv'",
-                         "the module holds no kernel")
+    return ok ? cld_fail(err, CLD_E_INPUT, "compile a file with a __kernel function",
+                         "the module has no kernel")
               : cld_fail_memory(err, "a module's text");
 }

@@ -1,8 +1,8 @@
-/* program_cache.c - what a driver gives for a built program, kept on disk and loaded from there.
+/* program_cache.c - binaries of built programs, stored on disk and loaded from there.
  *
- * What implementations call a binary differs: PTX text, IR, machine code. All are taken as they
- * are; whatever does not load, build and hold its kernels is dropped, and the caller builds from
- * source.
+ * Implementations differ in what they call a binary: PTX text, IR, machine code. Each is stored as
+ * it is. An entry that does not load, build or hold its kernels is deleted, and the caller builds
+ * from source.
  *
  * A payload of the cache is the number of kernels that the source gave (uint64_t), and the binary.
  */
@@ -18,7 +18,7 @@
 void cld_program_key(const struct cld_queue *q, const char *source, const char *variant,
                      char key[CLD_SHA256_HEX_BYTES])
 {
-    const struct cld_device_info *d = &q->device;
+    const struct cld_device_info *d = &q->handle.device;
     const char *texts[] = {source,    variant,    d->name,     d->vendor,
                            d->driver, d->version, d->platform, d->platform_version};
     cld_cache_key(texts, sizeof texts / sizeof *texts, key);
@@ -50,15 +50,15 @@ static cl_program load(const struct cld_queue *q, const unsigned char *payload, 
     memcpy(&n_kernels, payload, sizeof n_kernels);
     payload += sizeof n_kernels;
     n_bytes -= sizeof n_kernels;
-    cl_program p =
-        clCreateProgramWithBinary(q->context, 1, &q->id, &n_bytes, &payload, &status, code);
+    cl_program p = clCreateProgramWithBinary(q->handle.context, 1, &q->handle.id, &n_bytes,
+                                             &payload, &status, code);
     if (*code != CL_SUCCESS)
         return NULL;
     if (status != CL_SUCCESS) {
         *code = status;
     } else {
         *step = "build";
-        *code = clBuildProgram(p, 1, &q->id, options, NULL, NULL);
+        *code = clBuildProgram(p, 1, &q->handle.id, options, NULL, NULL);
     }
     if (*code == CL_SUCCESS) {
         *step = "give its kernels";
@@ -92,14 +92,14 @@ cl_program cld_program_load(struct cld_queue *q, const char *key, const char *op
     cl_program p = load(q, payload, n_bytes, options, kernel, &step, &code);
     free(payload);
     if (!p) {
-        cld_warn("%s: the cached binary of %s does not %s (%s); it is built from source", q->name,
-                 variant, step, cld_cl_error_name(code));
+        cld_warn("%s: the cached binary of %s does not %s (%s); it is built from source",
+                 q->handle.name, variant, step, cld_cl_error_name(code));
         cld_cache_drop(q->cache, key);
     }
     return p;
 }
 
-/* What is to be kept, or NULL with *code: the driver has none, or there is no memory. */
+/* The payload of a program, or NULL with *code: the driver has no binary, or memory is short. */
 static unsigned char *payload_of(cl_program p, size_t *n_bytes, int *code)
 {
     size_t n_binary = 0, n = 0;
@@ -132,6 +132,7 @@ void cld_program_keep(struct cld_queue *q, const char *key, cl_program p, const 
     if (payload)
         cld_cache_put(q->cache, key, payload, n_bytes);
     else
-        cld_debug("%s: no binary of %s to keep (%s)", q->name, variant, cld_cl_error_name(code));
+        cld_debug("%s: no binary of %s to keep (%s)", q->handle.name, variant,
+                  cld_cl_error_name(code));
     free(payload);
 }

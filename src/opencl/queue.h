@@ -43,10 +43,10 @@ struct cld_queue_options {
     bool profile;              /* time every kernel by events (benchmarks: it costs launch time) */
     unsigned instruction_sets; /* bits: NVIDIA's, whose probes work on this device (ops/probe.h) */
     bool plans_only;           /* no buffer is created and no program built: asking is an error */
-    const char *cache_dir;     /* where built programs are kept (cache.h); NULL: nowhere */
+    const char *cache_dir;     /* directory of built programs (cache.h); NULL: none */
     struct cld_program_options programs;
     const struct cld_tuning *tuning; /* copied; NULL: the defaults */
-    /* Not NULL: products that scratch is asked for, as a plan does, are noted (op_gemm.h). */
+    /* Not NULL: GEMMs for which a plan asks for scratch are noted here (op_gemm.h). */
     struct cld_gemm_uses *gemm_uses;
     /* Not NULL: nothing is built or launched; every variant that is asked for is noted here. */
     struct cld_variants *list;
@@ -92,7 +92,7 @@ struct cld_gemm_uses *cld_queue_gemm_uses(const struct cld_queue *q);
 /* Counters since the queue was opened; tests assert on them. */
 struct cld_queue_counts {
     size_t n_builds;      /* programs compiled from source */
-    size_t n_cached;      /* programs taken from the cache instead */
+    size_t n_cached;      /* programs loaded from the cache instead */
     size_t n_modules;     /* programs made of SPIR-V modules instead */
     size_t n_missing;     /* variants that were to come from a module, but there is none of them */
     size_t n_kernels;     /* kernel objects made */
@@ -112,7 +112,7 @@ const char *cld_module_route(const struct cld_device_info *d);
 const char *cld_module_lacks(const struct cld_device_info *d);
 /* Only lists what it would build. */
 bool cld_queue_lists(const struct cld_queue *q);
-/* Where built programs are kept; NULL: nowhere. */
+/* The directory of built programs; NULL: none. */
 const char *cld_queue_cache_dir(const struct cld_queue *q);
 
 /* --- memory (memory.c) ------------------------------------------------------------------------ */
@@ -157,10 +157,10 @@ size_t cld_queue_held_bytes(const struct cld_queue *q);
 size_t cld_queue_peak_bytes(const struct cld_queue *q);
 size_t cld_queue_budget_bytes(const struct cld_queue *q);
 
-/* --- programs and launches (program.c) -------------------------------------------------------- */
+/* --- programs and launches (program.c, launch.c) ---------------------------------------------- */
 
 /* A kernel variant: one kernel of one embedded file with build options.
- * All kernels are one-dimensional: work-group g of G takes its share of n pieces of work (the
+ * All kernels are one-dimensional: work-group g of G computes its share of n pieces of work (the
  * macros in cl/common.clh), so the grid never depends on the problem where a driver minds. */
 struct cld_kernel_spec {
     const char *file;    /* "gemm_cpu.cl" */
@@ -169,8 +169,8 @@ struct cld_kernel_spec {
     size_t local;        /* work-items in a group; 1 on the CPU family */
 };
 
-/* The variant, built or taken from the cache on first use (by this thread, under the process-wide
- * build lock) and kept by the queue. CLD_E_DEVICE with the build log, or, after cld_queue_seal,
+/* The variant, built or loaded from the cache on first use (by this thread, under the process-wide
+ * build lock); it belongs to the queue. CLD_E_DEVICE with the build log, or, after cld_queue_seal,
  * naming the variant that the warm-up left out. *out is borrowed from the queue. */
 enum cld_status cld_kernel_get(struct cld_queue *q, const struct cld_kernel_spec *spec,
                                struct cld_kernel **out, struct cld_error *err);
@@ -198,11 +198,11 @@ struct cld_arg {
 /* __local, bytes */
 #define CLD_LOCAL(n) ((struct cld_arg){.kind = CLD_ARG_LOCAL, .u = (uint64_t)(n)})
 
-/* What the driver says of the kernels made since there were n_before of them (counts.n_kernels):
+/* What the driver reports of the kernels made since there were n_before of them (counts.n_kernels):
  * CL_KERNEL_WORK_GROUP_SIZE below a kernel's group, CL_KERNEL_LOCAL_MEM_SIZE above the device's, or
- * CL_KERNEL_PRIVATE_MEM_SIZE above most_private_bytes. False with the reason in `why`; the most
- * private bytes of a work-item of theirs in *private_bytes. */
-bool cld_kernels_fit(struct cld_queue *q, size_t n_before, size_t most_private_bytes,
+ * CL_KERNEL_PRIVATE_MEM_SIZE above max_private_bytes. False with the reason in `why`; their largest
+ * number of private bytes of a work-item in *private_bytes. */
+bool cld_kernels_fit(struct cld_queue *q, size_t n_before, size_t max_private_bytes,
                      size_t *private_bytes, char *why, size_t n_bytes);
 
 /* Enqueues one kernel over n_groups pieces of work (one a work-group; fewer groups may run and

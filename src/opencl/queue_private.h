@@ -1,13 +1,12 @@
-/* queue_private.h - what queue.c, memory.c, transfer.c, program.c and clblast.c share; nobody else.
- */
+/* queue_private.h - what a cld_queue owns, for the files of this room and ops/clblast.c.
+ *
+ * Calls go one way: queue.c calls program.c, launch.c and memory.c, these call the files below them
+ * (program_module.c, program_cache.c, program_build.c), and all call command_queue.c. */
 #ifndef CLD_OPENCL_QUEUE_PRIVATE_H
 #define CLD_OPENCL_QUEUE_PRIVATE_H
 
-#include <pthread.h>
-
-#include <CL/cl.h>
-
 #include "opencl/cache.h"
+#include "opencl/command_queue.h"
 #include "opencl/modules.h"
 #include "opencl/queue.h"
 
@@ -43,16 +42,8 @@ struct timed_event {
 };
 
 struct cld_queue {
-    struct cld_device_info device;
-    char name[64];
-    cl_device_id id; /* of the whole device, or of the sub-device that was made for it */
-    bool is_part;
-    cl_context context;
-    cl_command_queue queue;
-    cl_command_queue to_host, to_device; /* of copies beside the kernels (transfer.c) */
-    pthread_t owner;
-    const char *owner_name;
-    bool sealed, profile, has_ptx, plans_only;
+    struct cld_command_queue handle;
+    bool sealed, has_ptx, plans_only;
     unsigned instruction_sets;
     bool clblast_built;      /* CLBlast compiled its kernels for this context */
     struct cld_buf *buffers; /* newest first, so that views come before their parents */
@@ -67,25 +58,24 @@ struct cld_queue {
     char origin[64];
     struct cld_program *programs;
     struct cld_kernel *kernels;
-    struct cld_queue_counts counts;
     struct timed_event *events;
     size_t n_events, cap_events;
 };
 
-/* Debug builds: aborts with both names when another thread touches the queue. */
-#ifdef CLD_DEBUG
-void cld_queue_check_owner(const struct cld_queue *q, const char *call);
-#else
-#define cld_queue_check_owner(q, call) ((void)(q))
-#endif
+void cld_programs_free(struct cld_queue *q);
 
-/* The process-wide build lock, for a library that compiles inside its calls. */
+/* --- the driver's compiler (program_build.c) -------------------------------------------------- */
+
+/* The process-wide build lock; also for a library that compiles inside its calls. */
 void cld_build_lock(void);
 void cld_build_unlock(void);
 
-void cld_programs_free(struct cld_queue *q);
-
-/* Builds a program for the queue's device; CLD_E_DEVICE with the build log. `key` names it. */
+/* A built program of this source for the queue's device; CLD_E_DEVICE with the build log. `key`
+ * names it in messages. Under the build lock. */
+enum cld_status cld_program_build(struct cld_queue *q, const char *source, size_t n_bytes,
+                                  const char *key, const char *options, cl_program *out,
+                                  struct cld_error *err);
+/* The same of a program that exists. */
 enum cld_status cld_program_compile(struct cld_queue *q, cl_program p, const char *options,
                                     const char *key, struct cld_error *err);
 

@@ -8,16 +8,17 @@ static const struct cld_quirk_info quirks[] = {
      "PoCL 1.|PoCL 2.|PoCL 3.|PoCL 4.|PoCL 5.", "before 6.0",
      "aborts when one kernel is in flight twice with growing global sizes: what releases a cached "
      "code "
-     "handle looks it up by other fields than what took it (pocl_release_dlhandle_cache)",
+     "handle looks it up by other fields than the code that acquired it "
+     "(pocl_release_dlhandle_cache)",
      "every launch of a kernel uses one fixed grid",
      "https://github.com/pocl/pocl/blob/v3.1/lib/CL/devices/common.c"},
-    {CLD_QUIRK_NO_SMALL_GROUP, "no-small-group", "Portable Computing Language",
-     "PoCL 1.|PoCL 2.|PoCL 3.", "before 4.0",
+    {CLD_QUIRK_NOTED, "no-small-group", "Portable Computing Language", "PoCL 1.|PoCL 2.|PoCL 3.",
+     "before 4.0",
      "its compiler aborts on loops with barriers at local size 1 or 2 (an assertion in "
      "ParallelRegion.cc)",
      "kernels with barriers use groups of 4 or more",
      "https://github.com/pocl/pocl/blob/v3.1/lib/llvmopencl/ParallelRegion.cc"},
-    {CLD_QUIRK_MEMORY_GUESS, "memory-guess", "Portable Computing Language", NULL, "all",
+    {CLD_QUIRK_NOTED, "memory-guess", "Portable Computing Language", NULL, "all",
      "reports a fraction of the memory that a virtual machine has now, and a quarter of it as the "
      "largest buffer",
      "memory.limit_gib overrides", "https://github.com/pocl/pocl/issues/1720"},
@@ -29,7 +30,7 @@ static const struct cld_quirk_info quirks[] = {
     {CLD_QUIRK_BAD_IL, "bad-il", "Portable Computing Language", "PoCL 6.", "6.0",
      "on processors without AVX-512, what a SPIR-V module calls with a vector of 512 bits (exp, "
      "fma or "
-     "vstore16 of a float16) gets memory that nobody wrote: the function takes such a vector by "
+     "vstore16 of a float16) gets unwritten memory: the function takes such a vector by "
      "address, the wrapper that modules call passes one without `byval`, and its store is "
      "optimised "
      "away (kernel-x86_64-pc-linux-gnu-avx2.bc of Debian's 6.0-6). 164 of the 280 cases of the "
@@ -41,7 +42,7 @@ static const struct cld_quirk_info quirks[] = {
      "reports a quarter of memory as the largest buffer; buffers of 116 of 140 GiB work (H200, "
      "driver 580)",
      "buffers may be as large as the memory", "https://github.com/pocl/pocl/pull/1478"},
-    {CLD_QUIRK_LAZY_ALLOC, "lazy-alloc", "NVIDIA", NULL, "all",
+    {CLD_QUIRK_NOTED, "lazy-alloc", "NVIDIA", NULL, "all",
      "creates buffers larger than the card without an error and fails at first use",
      "buffers are touched at start", ""},
     {CLD_QUIRK_SINGLE_THREAD, "single-thread", "Oclgrind", NULL, "all",
@@ -53,7 +54,7 @@ static const struct cld_quirk_info quirks[] = {
      "no fault: it reports every access outside a buffer, and cannot see one that guard zones take",
      "checks keep no guard zones around tensors there",
      "https://github.com/jrprice/Oclgrind/wiki/Detecting-Memory-Access-Errors"},
-    {CLD_QUIRK_NAMED_LOCAL, "named-local", "Oclgrind", NULL, "all",
+    {CLD_QUIRK_NOTED, "named-local", "Oclgrind", NULL, "all",
      "knows the local arrays of a kernel by their names, which begin with the kernel's; one "
      "without "
      "a name, as `spirv-opt --strip-debug` leaves it, gets no memory: 'FATAL ERROR: Unsupported "
@@ -63,11 +64,11 @@ static const struct cld_quirk_info quirks[] = {
     {CLD_QUIRK_NO_PARTS, "no-parts", "rusticl", "22.|23.", "Mesa 22 and 23",
      "has no clCreateSubDevices: the call is a jump to nowhere (22.3.6)",
      "a part of such a device is refused", ""},
-    {CLD_QUIRK_BAD_LONG, "bad-long", "rusticl", "22.|23.", "Mesa 22 and 23",
+    {CLD_QUIRK_NOTED, "bad-long", "rusticl", "22.|23.", "Mesa 22 and 23",
      "compares a long that was an int wrongly with a constant: `(long)i >= 16` is true and "
      "`(long)i < "
      "16` false with i = 4 (22.3.6); a long that was a uint, or a difference of such, rightly. In "
-     "qknorm_rope the tail of a row then counted as a whole vector and was written behind its end",
+     "qknorm_rope the tail of a row then counted as a whole vector and was written after its end",
      "no kernel compares such a long", ""},
     {CLD_QUIRK_GPU_KERNELS, "gpu-kernels", "rusticl", NULL, "all",
      "makes lanes of vectors out of work-items on llvmpipe: with the kernels for CPUs, whose "

@@ -7,21 +7,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* What code asks for. A fault that needs no bit, because every device is treated alike, is
+ * CLD_QUIRK_NOTED: a row of the table for users to read. */
 enum cld_quirk {
-    CLD_QUIRK_FIXED_GRID = 1 << 0,     /* never vary the global size of a kernel */
-    CLD_QUIRK_MAX_ALLOC_LOW = 1 << 1,  /* reported buffer limit is too small: use global memory */
-    CLD_QUIRK_NO_SMALL_GROUP = 1 << 2, /* barrier kernels never with a local size below 4 */
-    CLD_QUIRK_SINGLE_THREAD = 1 << 3,  /* the whole implementation is not thread-safe */
-    CLD_QUIRK_LAZY_ALLOC = 1 << 4,     /* creation always succeeds: touch buffers to know */
-    CLD_QUIRK_MEMORY_GUESS = 1 << 5,   /* reported memory is a fraction of a growing host's */
-    CLD_QUIRK_DEAR_BINARY = 1 << 6,    /* binaries cost more than they save */
-    CLD_QUIRK_NO_PARTS = 1 << 7,       /* no sub-devices: asking for one is fatal */
-    CLD_QUIRK_NO_CLBLAST = 1 << 8,     /* CLBlast does not survive it */
-    CLD_QUIRK_SEES_MEMORY = 1 << 9,    /* a simulator that reports each stray access */
-    CLD_QUIRK_BAD_LONG = 1 << 10,      /* kernels compare no long that was an int; nobody asks */
-    CLD_QUIRK_GPU_KERNELS = 1 << 11,   /* a CPU device that wants the kernels for GPUs */
-    CLD_QUIRK_NAMED_LOCAL = 1 << 12,   /* modules keep the names of local arrays; nobody asks */
-    CLD_QUIRK_BAD_IL = 1 << 13         /* what is built from IL computes wrongly: no modules */
+    CLD_QUIRK_NOTED = 0,
+    CLD_QUIRK_FIXED_GRID = 1 << 0,    /* never vary the global size of a kernel */
+    CLD_QUIRK_MAX_ALLOC_LOW = 1 << 1, /* reported buffer limit is too small: use global memory */
+    CLD_QUIRK_SINGLE_THREAD = 1 << 2, /* the whole implementation is not thread-safe */
+    CLD_QUIRK_DEAR_BINARY = 1 << 3,   /* binaries cost more than they save */
+    CLD_QUIRK_NO_PARTS = 1 << 4,      /* no sub-devices: asking for one is fatal */
+    CLD_QUIRK_NO_CLBLAST = 1 << 5,    /* CLBlast does not survive it */
+    CLD_QUIRK_SEES_MEMORY = 1 << 6,   /* a simulator that reports each stray access */
+    CLD_QUIRK_GPU_KERNELS = 1 << 7,   /* a CPU device that is faster with the kernels for GPUs */
+    CLD_QUIRK_BAD_IL = 1 << 8         /* what is built from IL computes wrong results: no modules */
 };
 
 struct cld_quirk_info {

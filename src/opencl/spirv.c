@@ -182,7 +182,7 @@ enum cld_status cld_spirv_read(const void *bytes, size_t n_bytes, const char *wh
         goto done;
     }
     if (!out->n_kernels)
-        s = cld_fail(err, CLD_E_INPUT, hint, "%s holds no kernel", what);
+        s = cld_fail(err, CLD_E_INPUT, hint, "%s has no kernel", what);
 done:
     spvDiagnosticDestroy(d);
     spvContextDestroy(context);

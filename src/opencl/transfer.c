@@ -4,7 +4,7 @@
 #include "opencl/cl_error.h"
 #include "opencl/queue_private.h"
 
-/* An event as the list of one that OpenCL takes; n is 0 where there is nothing to wait for. */
+/* An event as the list of one that OpenCL takes; n is 0 if there is no event. */
 struct wait_list {
     cl_event event;
     cl_uint n;
@@ -31,26 +31,26 @@ void cld_event_release(struct cld_event *m)
     *m = (struct cld_event){NULL, NULL};
 }
 
-/* The command of `event` was enqueued on `on`: sends it off and keeps the event. Whoever waits for
- * an event from another queue needs its own one flushed. */
+/* The command of `event` was enqueued on `on`: sends it off and keeps the event. A wait
+ * from another queue needs this queue flushed. */
 static enum cld_status keep(struct cld_queue *q, cl_command_queue on, cl_event event,
                             struct cld_event *m, struct cld_error *err)
 {
     cld_event_release(m);
     *m = (struct cld_event){q, event};
     int code = clFlush(on);
-    return code == CL_SUCCESS ? CLD_OK : cld_cl_fail(err, code, "%s: flush failed", q->name);
+    return code == CL_SUCCESS ? CLD_OK : cld_cl_fail(err, code, "%s: flush failed", q->handle.name);
 }
 
 enum cld_status cld_event_after_kernels(struct cld_queue *q, struct cld_event *m,
                                         struct cld_error *err)
 {
     cl_event event = NULL;
-    cld_queue_check_owner(q, "cld_mark_kernels");
-    int code = clEnqueueMarkerWithWaitList(q->queue, 0, NULL, &event);
+    cld_queue_check_owner(q, "cld_event_after_kernels");
+    int code = clEnqueueMarkerWithWaitList(q->handle.queue, 0, NULL, &event);
     if (code != CL_SUCCESS)
-        return cld_cl_fail(err, code, "%s: cannot mark a place in the queue", q->name);
-    return keep(q, q->queue, event, m, err);
+        return cld_cl_fail(err, code, "%s: cannot enqueue an event", q->handle.name);
+    return keep(q, q->handle.queue, event, m, err);
 }
 
 static enum cld_status check(const struct cld_buf *b, const char *what, size_t offset_bytes,
@@ -72,11 +72,11 @@ enum cld_status cld_transfer_read(const struct cld_buf *b, size_t offset_bytes, 
     cld_queue_check_owner(b->q, "cld_transfer_read");
     if (s)
         return s;
-    int code = clEnqueueReadBuffer(b->q->to_host, b->mem, CL_FALSE, offset_bytes, n_bytes, to, w.n,
-                                   events_of(&w), &event);
+    int code = clEnqueueReadBuffer(b->q->handle.to_host, b->mem, CL_FALSE, offset_bytes, n_bytes,
+                                   to, w.n, events_of(&w), &event);
     if (code != CL_SUCCESS)
-        return cld_cl_fail(err, code, "%s: read of buffer '%s' failed", b->q->name, b->name);
-    return keep(b->q, b->q->to_host, event, done, err);
+        return cld_cl_fail(err, code, "%s: read of buffer '%s' failed", b->q->handle.name, b->name);
+    return keep(b->q, b->q->handle.to_host, event, done, err);
 }
 
 enum cld_status cld_transfer_write(struct cld_buf *b, size_t offset_bytes, const void *from,
@@ -89,11 +89,12 @@ enum cld_status cld_transfer_write(struct cld_buf *b, size_t offset_bytes, const
     cld_queue_check_owner(b->q, "cld_transfer_write");
     if (s)
         return s;
-    int code = clEnqueueWriteBuffer(b->q->to_device, b->mem, CL_FALSE, offset_bytes, n_bytes, from,
-                                    w.n, events_of(&w), &event);
+    int code = clEnqueueWriteBuffer(b->q->handle.to_device, b->mem, CL_FALSE, offset_bytes, n_bytes,
+                                    from, w.n, events_of(&w), &event);
     if (code != CL_SUCCESS)
-        return cld_cl_fail(err, code, "%s: write to buffer '%s' failed", b->q->name, b->name);
-    return keep(b->q, b->q->to_device, event, done, err);
+        return cld_cl_fail(err, code, "%s: write to buffer '%s' failed", b->q->handle.name,
+                           b->name);
+    return keep(b->q, b->q->handle.to_device, event, done, err);
 }
 
 enum cld_status cld_kernels_after(struct cld_queue *q, const struct cld_event *m,
@@ -103,10 +104,10 @@ enum cld_status cld_kernels_after(struct cld_queue *q, const struct cld_event *m
     cld_queue_check_owner(q, "cld_kernels_after");
     if (!w.n)
         return CLD_OK;
-    int code = clEnqueueBarrierWithWaitList(q->queue, w.n, events_of(&w), NULL);
+    int code = clEnqueueBarrierWithWaitList(q->handle.queue, w.n, events_of(&w), NULL);
     return code == CL_SUCCESS
                ? CLD_OK
-               : cld_cl_fail(err, code, "%s: kernels cannot wait for a copy", q->name);
+               : cld_cl_fail(err, code, "%s: kernels cannot wait for a copy", q->handle.name);
 }
 
 bool cld_event_is_complete(const struct cld_event *m)
@@ -128,5 +129,5 @@ enum cld_status cld_event_wait(const struct cld_event *m, struct cld_error *err)
     cld_queue_check_owner(m->q, "cld_mark_wait");
     int code = clWaitForEvents(w.n, events_of(&w));
     return code == CL_SUCCESS ? CLD_OK
-                              : cld_cl_fail(err, code, "%s: the device failed", m->q->name);
+                              : cld_cl_fail(err, code, "%s: the device failed", m->q->handle.name);
 }

@@ -21,12 +21,12 @@ struct cld_event {
 };
 void cld_event_release(struct cld_event *m); /* NULL-safe; before the queue is closed */
 
-/* Where the kernels that were enqueued so far end. */
+/* An event after all kernels that were enqueued so far. */
 enum cld_status cld_event_after_kernels(struct cld_queue *q, struct cld_event *m,
                                         struct cld_error *err);
 
-/* Enqueued and sent to the device at once; begin after the mark `after` (NULL: at once), *done is
- * where they end. The host's memory must stay as it is until then. */
+/* Enqueued and sent to the device at once; begin after the event `after` (NULL: at once), *done is
+ * their end. The host's memory must stay as it is until then. */
 enum cld_status cld_transfer_read(const struct cld_buf *b, size_t offset_bytes, void *to,
                                   size_t n_bytes, const struct cld_event *after,
                                   struct cld_event *done, struct cld_error *err);
@@ -34,12 +34,12 @@ enum cld_status cld_transfer_write(struct cld_buf *b, size_t offset_bytes, const
                                    size_t n_bytes, const struct cld_event *after,
                                    struct cld_event *done, struct cld_error *err);
 
-/* Kernels enqueued from now on begin after the mark. */
+/* Kernels enqueued from now on begin after the event. */
 enum cld_status cld_kernels_after(struct cld_queue *q, const struct cld_event *m,
                                   struct cld_error *err);
-/* Has all before the mark ended? Also where it failed, which a wait will tell. */
+/* Whether everything before the event has ended; also if it failed, which a wait reports. */
 bool cld_event_is_complete(const struct cld_event *m);
-/* The host waits for the mark. */
+/* The host waits for the event. */
 enum cld_status cld_event_wait(const struct cld_event *m, struct cld_error *err);
 
 #endif

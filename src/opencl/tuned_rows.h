@@ -17,30 +17,29 @@ enum cld_tuned {
     CLD_TUNED_QKNORM_ROPE,
     CLD_TUNED_SWIGLU,
     CLD_TUNED_CROSS_ENTROPY,
-    CLD_TUNED_SUM_SQUARES,
-    CLD_TUNED_ADAMW,
     CLD_TUNED_ATTENTION_CPU,
+    CLD_TUNED_ATTENTION_GPU,
     CLD_N_TUNED
 };
 
 enum { cld_tuned_params = 6, cld_tuned_classes = 3, cld_tuned_values = 8 };
 
 struct cld_tuned_row {
-    size_t v[cld_tuned_params]; /* in the order of the family's parameters; 0 behind them */
+    size_t v[cld_tuned_params]; /* in the order of the family's parameters; 0 after them */
 };
 
 enum cld_tuning_origin {
-    CLD_TUNING_DEFAULT, /* nobody measured */
+    CLD_TUNING_DEFAULT, /* not measured */
     CLD_TUNING_SHIPPED, /* a table of ours for this device */
     CLD_TUNING_CACHE,   /* measured on this machine: `cldraft bench --tune` */
     CLD_TUNING_FILE     /* a file that runtime.tuning names */
 };
 
 struct cld_tuning {
-    bool filled; /* false: nobody has filled the rows */
+    bool has[CLD_N_TUNED]; /* the rows of this family are set */
     struct cld_tuned_row rows[CLD_N_TUNED][cld_tuned_classes];
     enum cld_tuning_origin origin[CLD_N_TUNED][cld_tuned_classes];
-    /* What was passed over, and why; "" if nothing was. To be logged once, by whoever runs. */
+    /* What was passed over, and why; "" if nothing was. The caller logs it once. */
     char note[640];
 };
 

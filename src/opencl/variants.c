@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/size.h"
+#include "base/grow.h"
 
 static int compare(const struct cld_variant *v, const char *file, const char *options)
 {
@@ -20,14 +20,9 @@ enum cld_status cld_variants_add(struct cld_variants *v, const char *file, const
         at++;
     if (at < v->n && !compare(&v->at[at], file, options))
         return CLD_OK;
-    if (v->n == v->cap) {
-        size_t cap = cld_max(64, cld_mul(2, v->cap));
-        struct cld_variant *grown = realloc(v->at, cld_mul(cap, sizeof *grown));
-        if (!grown)
-            return cld_fail_memory(err, "%zu variants", cap);
-        v->at = grown;
-        v->cap = cap;
-    }
+    enum cld_status s = cld_grow(&v->at, &v->cap, v->n + 1, sizeof *v->at, err);
+    if (s)
+        return s;
     struct cld_variant new = {strdup(file), strdup(options)};
     if (!new.file || !new.options) {
         free(new.file);

@@ -5,6 +5,11 @@
 
 #include "base/size.h"
 
+size_t cld_attention_dense_bytes(size_t n_q, size_t n_keys, size_t n_heads)
+{
+    return cld_mul(cld_mul3(n_heads, n_q, n_keys), sizeof(float));
+}
+
 /* Scratch holds the scores of all heads, then, at a whole number of floats, delta. */
 static enum cld_status shape(const struct cld_queue *q, struct cld_attention_plan *p,
                              struct cld_error *err)
@@ -102,11 +107,9 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
 }
 
 const struct cld_attention_impl cld_attention_dense = {
-    "dense",
-    CLD_ATTENTION_DENSE,
-    {[CLD_CLASS_CPU] = true, [CLD_CLASS_GPU] = true},
-    NULL,
-    shape,
-    forward,
-    backward,
-    false};
+    .name = "dense",
+    .backend = CLD_ATTENTION_DENSE,
+    .on = {[CLD_CLASS_CPU] = true, [CLD_CLASS_GPU] = true},
+    .shape = shape,
+    .forward = forward,
+    .backward = backward};

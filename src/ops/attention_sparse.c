@@ -3,9 +3,11 @@
 #include "ops/attention_private.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/size.h"
-#include "ops/tuning.h"
+#include "ops/op_rows.h"
+#include "ops/tunable_kernel.h"
 
 size_t cld_attention_mask_bytes(const struct cld_attention_plan *p)
 {
@@ -67,6 +69,7 @@ static bool works(const struct cld_queue *q)
 }
 
 const struct cld_tunable_kernel cld_tuned_attention_cpu = {
+    .id = CLD_TUNED_ATTENTION_CPU,
     .name = "attention_cpu",
     .what = "block-sparse attention of the kernels for CPUs, forward and backward",
     .files = {"attention_fwd_cpu.cl", "attention_dq_cpu.cl", "attention_dkv_cpu.cl"},
@@ -84,46 +87,115 @@ static enum cld_status shape_cpu(const struct cld_queue *q, struct cld_attention
                                  struct cld_error *err)
 {
     const struct cld_tuned_row *row =
-        cld_queue_row(q, CLD_TUNED_ATTENTION_CPU, p->type == CLD_BF16);
+        cld_queue_row(q, &cld_tuned_attention_cpu, p->type == CLD_BF16);
     (void)err;
     size_t n_parts = cld_div_up(cld_attention_group(p), row->v[p_heads]);
     p->heads_together = cld_div_up(cld_attention_group(p), n_parts);
     p->q_tile = rows_of_head(row, p->heads_together);
     p->k_tile = row->v[p_keys];
     p->local = 1;
+    p->tuned = CLD_TUNED_ATTENTION_CPU;
     finish_plan(p);
     return CLD_OK;
 }
 
+/* --- GPU family ------------------------------------------------------------------------------ */
+
+/* Tuned parameters of the GPU family, in the order of the table below. */
+enum { g_tile, g_step, g_heads };
+
 /* A work-group is a square of tile / 4 by tile / 4 work-items with 4 x 4 sums each. */
-static enum cld_status shape_gpu(const struct cld_queue *q, struct cld_attention_plan *p,
-                                 struct cld_error *err)
+static size_t gpu_items(size_t tile)
 {
-    const struct cld_device_info *d = cld_queue_device(q);
-    size_t tile = 64, best = 0;
-    if (d->max_group < 256 || d->local_bytes < (size_t)32 << 10)
-        tile = 32;
-    if (d->max_group < 64 || d->local_bytes < (size_t)16 << 10)
-        return cld_fail(err, CLD_E_DEVICE, "use another device",
-                        "%s: attention needs groups of 64 and 16 KiB of local memory, the device "
-                        "has %zu and %zu bytes",
-                        cld_queue_name(q), d->max_group, d->local_bytes);
-    /* Heads of a group and rows share a tile: the split that leaves the fewest idle rows, and of
-     * equals the one with more heads, since a tile of few query rows masks less. */
-    for (size_t heads = 1; heads <= cld_min(cld_attention_group(p), tile / 8); heads++) {
+    return tile / 4 * (tile / 4);
+}
+
+/* Local memory of a group (attention_gpu.clh): two slices of `step` columns, of which one is used
+ * for reductions too, the weights of a pair of tiles, and the rows of two tiles. */
+static size_t gpu_local_bytes(size_t tile, size_t step)
+{
+    size_t ld = tile + 4, slice = step * ld, reduced = tile * (tile / 4 + 1);
+    return 4 * (slice + cld_max(slice, reduced) + tile * ld + 4 * tile);
+}
+
+static struct cld_tuned_row gpu_defaults(const struct cld_device_info *d)
+{
+    bool large = d->max_group >= gpu_items(64) && d->local_bytes >= gpu_local_bytes(64, 16);
+    return (struct cld_tuned_row){{[g_tile] = large ? 64 : 32, [g_step] = 16, [g_heads] = 8}};
+}
+
+static const char *gpu_objection(const struct cld_device_info *d, const struct cld_tuned_row *row,
+                                 char *to, size_t n_bytes)
+{
+    size_t tile = row->v[g_tile], step = row->v[g_step], wanted = gpu_local_bytes(tile, step);
+    if (tile % step) {
+        snprintf(to, n_bytes, "tiles of %zu rows are not whole slices of %zu", tile, step);
+        return to;
+    }
+    if (gpu_items(tile) > d->max_group) {
+        snprintf(to, n_bytes, "work-groups: of %zu at most", d->max_group);
+        return to;
+    }
+    if (wanted > d->local_bytes) {
+        snprintf(to, n_bytes, "local memory: %zu bytes of %zu", wanted, d->local_bytes);
+        return to;
+    }
+    return NULL;
+}
+
+const struct cld_tunable_kernel cld_tuned_attention_gpu = {
+    .id = CLD_TUNED_ATTENTION_GPU,
+    .name = "attention_gpu",
+    .what = "block-sparse attention of the portable kernels for GPUs, forward and backward",
+    .files = {"attention_fwd_gpu.cl", "attention_dq_gpu.cl", "attention_dkv_gpu.cl"},
+    .classes = {"fp32", "bf16"}, /* of q, k, v */
+    .params = {[g_tile] = {"tile", "rows", {32, 48, 64}, 3, "of queries and of keys in a tile"},
+               [g_step] = {"step", "columns", {8, 16, 32}, 3, "of a slice in local memory"},
+               [g_heads] = {"heads", "heads", {1, 2, 4, 8}, 4, "of a group in a tile, at most"}},
+    .n_params = 3,
+    .defaults = gpu_defaults,
+    .objection = gpu_objection,
+    .works = cld_has_groups};
+
+/* Heads of a group and rows share a tile: the split that leaves the fewest idle rows, and of equals
+ * the one with more heads, since a tile of few query rows masks less. */
+static void split_tile(struct cld_attention_plan *p, size_t tile, size_t max_heads)
+{
+    size_t best = 0, n = cld_attention_group(p);
+    for (size_t heads = 1; heads <= cld_min(cld_min(n, max_heads), tile / 8); heads++) {
         size_t rows = tile / heads / 8 * 8;
-        size_t n = cld_attention_group(p), busy = n * 1000 / cld_div_up(n, heads) * rows / tile;
+        size_t busy = n * 1000 / cld_div_up(n, heads) * rows / tile;
         if (busy >= best) {
             best = busy;
             p->heads_together = heads;
             p->q_tile = rows;
         }
     }
-    p->k_tile = tile;
-    p->local = tile / 4 * (tile / 4);
+}
+
+static enum cld_status shape_gpu(const struct cld_queue *q, struct cld_attention_plan *p,
+                                 struct cld_error *err)
+{
+    const struct cld_device_info *d = cld_queue_device(q);
+    const struct cld_tuned_row *row =
+        cld_queue_row(q, &cld_tuned_attention_gpu, p->type == CLD_BF16);
+    if (d->max_group < 64 || d->local_bytes < (size_t)16 << 10)
+        return cld_fail(err, CLD_E_DEVICE, "use another device",
+                        "%s: attention needs groups of 64 and 16 KiB of local memory, the device "
+                        "has %zu and %zu bytes",
+                        cld_queue_name(q), d->max_group, d->local_bytes);
+    split_tile(p, row->v[g_tile], row->v[g_heads]);
+    p->k_tile = row->v[g_tile];
+    p->local = gpu_items(p->k_tile);
+    p->tuned = CLD_TUNED_ATTENTION_GPU;
     finish_plan(p);
+    size_t at = strlen(p->options);
+    snprintf(p->options + at, sizeof p->options - at, " -DSTEP=%zu", row->v[g_step]);
     return CLD_OK;
 }
+
+/* --- launches ----------------------------------------------------------------------------------
+ */
 
 static enum cld_status run_pass(struct cld_queue *q, const struct cld_attention_plan *p,
                                 const char *pass, size_t n_pieces, const struct cld_arg *args,
@@ -177,19 +249,15 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
                     CLD_TENSOR_ARGS(g->d_k), CLD_TENSOR_ARGS(g->d_v), CLD_BUF(a->scratch));
 }
 
-const struct cld_attention_impl cld_attention_sparse_cpu = {"sparse cpu",
-                                                            CLD_ATTENTION_SPARSE,
-                                                            {[CLD_CLASS_CPU] = true},
-                                                            NULL,
-                                                            shape_cpu,
-                                                            forward,
-                                                            backward,
-                                                            false};
-const struct cld_attention_impl cld_attention_sparse_gpu = {"sparse gpu",
-                                                            CLD_ATTENTION_SPARSE,
-                                                            {[CLD_CLASS_GPU] = true},
-                                                            NULL,
-                                                            shape_gpu,
-                                                            forward,
-                                                            backward,
-                                                            false};
+const struct cld_attention_impl cld_attention_sparse_cpu = {.name = "sparse cpu",
+                                                            .backend = CLD_ATTENTION_SPARSE,
+                                                            .on = {[CLD_CLASS_CPU] = true},
+                                                            .shape = shape_cpu,
+                                                            .forward = forward,
+                                                            .backward = backward};
+const struct cld_attention_impl cld_attention_sparse_gpu = {.name = "sparse gpu",
+                                                            .backend = CLD_ATTENTION_SPARSE,
+                                                            .on = {[CLD_CLASS_GPU] = true},
+                                                            .shape = shape_gpu,
+                                                            .forward = forward,
+                                                            .backward = backward};

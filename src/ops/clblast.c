@@ -15,7 +15,7 @@ static bool is_f32(const struct cld_tensor *t)
 /* No bf16 there, and half only where the device has it. */
 static bool supports(const struct cld_queue *q, const struct cld_gemm *g)
 {
-    if (q->device.quirks & CLD_QUIRK_NO_CLBLAST)
+    if (q->handle.device.quirks & CLD_QUIRK_NO_CLBLAST)
         return false;
     return !g ||
            (is_f32(g->a) && is_f32(g->b) && is_f32(g->c) && is_f32(g->bias) && is_f32(g->residual));
@@ -38,11 +38,11 @@ static CLBlastTranspose transpose_b(const struct cld_gemm *g)
 }
 
 /* CLBlast copies operands that do not fit its tiles, and those that do not begin at 0: offsets of 1
- * give the most that a product of these shapes can need. */
+ * give the largest scratch that a GEMM of these shapes needs. */
 static size_t scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g)
 {
     struct cld_gemm_size size = cld_gemm_size(g);
-    cl_command_queue queue = q->queue;
+    cl_command_queue queue = q->handle.queue;
     size_t n_bytes = 0;
     if (!size.m || !size.n || !size.k)
         return 0;
@@ -63,7 +63,7 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     cld_queue_check_owner(q, "cld_gemm (CLBlast)");
     if (q->sealed && !q->clblast_built)
         return cld_fail(err, CLD_E_DEVICE, "the warm-up of this worker missed it; report it",
-                        "%s: CLBlast was not built before the run began", q->name);
+                        "%s: CLBlast was not built before the run began", q->handle.name);
     if ((adds || !size.k) && !in_place && (s = cld_gemm_sum(q, g, 0, NULL, err)))
         return s;
     if (!size.k || q->list)
@@ -76,29 +76,28 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     int code = (int)CLBlastSgemmWithTempBuffer(
         CLBlastLayoutRowMajor, transpose_a(g), transpose_b(g), size.m, size.n, size.k, 1.0f,
         g->a->buf->mem, g->a->offset, g->a->ld, g->b->buf->mem, g->b->offset, g->b->ld,
-        adds ? 1.0f : 0.0f, g->c->buf->mem, g->c->offset, g->c->ld, &q->queue, NULL,
+        adds ? 1.0f : 0.0f, g->c->buf->mem, g->c->offset, g->c->ld, &q->handle.queue, NULL,
         n_scratch_bytes ? scratch->mem : NULL);
-    if (code == CLBlastSuccess && q->device.quirks & CLD_QUIRK_FIXED_GRID)
-        code = clFinish(q->queue);
+    if (code == CLBlastSuccess && q->handle.device.quirks & CLD_QUIRK_FIXED_GRID)
+        code = clFinish(q->handle.queue);
     cld_build_unlock();
     if (code != CLBlastSuccess)
         return cld_fail(err, CLD_E_DEVICE, "choose the portable back-end",
-                        "%s: CLBlast sgemm of m %zu, n %zu, k %zu failed with code %d", q->name,
-                        size.m, size.n, size.k, code);
+                        "%s: CLBlast sgemm of m %zu, n %zu, k %zu failed with code %d",
+                        q->handle.name, size.m, size.n, size.k, code);
     if (!q->clblast_built) {
         q->clblast_built = true;
-        q->counts.n_builds++;
-        q->counts.build_ms += cld_clock_ms() - begun;
+        q->handle.counts.n_builds++;
+        q->handle.counts.build_ms += cld_clock_ms() - begun;
     }
     return CLD_OK;
 }
 
-const struct cld_gemm_ops cld_gemm_clblast = {CLD_N_TUNED,
-                                              CLD_GEMM_CLBLAST,
-                                              "F32 tensors, and a platform that it works on",
-                                              name,
-                                              supports,
-                                              scratch_bytes,
-                                              false,
-                                              NULL,
-                                              run};
+const struct cld_gemm_ops cld_gemm_clblast = {.tuned = CLD_N_TUNED,
+                                              .backend = CLD_GEMM_CLBLAST,
+                                              .needs =
+                                                  "F32 tensors, and a platform that it works on",
+                                              .name = name,
+                                              .supports = supports,
+                                              .scratch_bytes = scratch_bytes,
+                                              .run = run};

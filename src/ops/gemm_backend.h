@@ -6,7 +6,7 @@
 #define CLD_OPS_GEMM_BACKEND_H
 
 #include "ops/op_gemm.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 struct cld_gemm_size {
     size_t m, n, k;
@@ -28,11 +28,11 @@ enum cld_gemm_class cld_gemm_class(struct cld_gemm_size size);
 
 struct cld_gemm_ops {
     enum cld_tuned tuned;          /* the family of its kernels' parameters; CLD_N_TUNED: none */
-    enum cld_gemm_backend backend; /* AUTO takes the first of the table that supports a product */
-    const char *needs;             /* what supports() asks for, in words */
+    enum cld_gemm_backend backend; /* AUTO is the first of the table that supports a GEMM */
+    const char *needs;             /* what supports() requires, in words */
     /* "portable (gpu, 128x64 tiles)", for logs */
     const char *(*name)(const struct cld_queue *q);
-    /* g == NULL: whether any product can run on this queue. */
+    /* g == NULL: whether any GEMM can run on this queue. */
     bool (*supports)(const struct cld_queue *q, const struct cld_gemm *g);
     size_t (*scratch_bytes)(const struct cld_queue *q, const struct cld_gemm *g);
     bool swiglu; /* see cld_gemm_makes_swiglu */
@@ -49,7 +49,7 @@ extern const struct cld_gemm_ops cld_gemm_cpu, cld_gemm_gpu, cld_gemm_clblast, c
 
 extern const struct cld_tunable_kernel cld_tuned_gemm_cpu, cld_tuned_gemm_gpu, cld_tuned_gemm_sm90a;
 
-/* C = sum of n_parts products [n_parts, m, n] f32 at the begin of `parts` (+ bias) (+ R). */
+/* C = sum of n_parts matrices [n_parts, m, n] f32 at the begin of `parts` (+ bias) (+ R). */
 enum cld_status cld_gemm_sum(struct cld_queue *q, const struct cld_gemm *g, size_t n_parts,
                              const struct cld_buf *parts, struct cld_error *err);
 

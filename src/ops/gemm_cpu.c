@@ -1,11 +1,11 @@
-/* gemm_cpu.c - matrix products on CPU devices: one launch of cl/gemm_cpu.cl. Its comment tells how
+/* gemm_cpu.c - GEMM on CPU devices: one launch of cl/gemm_cpu.cl. Its comment describes how
  * a piece of work goes; here is how large everything is. PoCL reports as local memory what a
  * core's L2 holds. */
 #include <stdio.h>
 
 #include "base/size.h"
 #include "ops/gemm_backend.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 enum {
     depth_unit = 4, /* steps that are laid out together */
@@ -61,8 +61,8 @@ static size_t strip_bytes(size_t width, size_t n_steps)
     return cld_mul((width * n_steps + 2 + 15) / 16 * 16 | 16, sizeof(float));
 }
 
-/* What a piece costs, in products of one step of k: its block of C, and laying out its rows and
- * columns, where an element takes as long as half a vector of products. */
+/* The cost of a piece, in multiplications of one step of k: its block of C, and laying out its rows
+ * and columns, where an element costs half a vector of multiplications. */
 static double piece_cost(const struct plan *p, size_t n_ranges, size_t n_groups)
 {
     double rows = (double)(cld_div_up(p->n_blocks, n_ranges) * p->mr);
@@ -70,14 +70,14 @@ static double piece_cost(const struct plan *p, size_t n_ranges, size_t n_groups)
     return rows * columns + (double)p->nr / 2 * (rows + columns);
 }
 
-/* Cuts C in pieces for n_cores: as few ranges as the cache allows, and more of both kinds where
- * cores would stand idle. Cores that fall behind get fewer pieces, so more are worth a little. */
-static void cut(struct plan *p, size_t n_cores, size_t pieces_most, size_t blocks_most)
+/* Cuts C into pieces for n_cores: as few ranges as the cache allows, and more ranges and groups if
+ * cores would be idle. Slow cores get fewer pieces, so a few more pieces than cores help. */
+static void cut(struct plan *p, size_t n_cores, size_t max_pieces, size_t max_blocks)
 {
-    size_t least = cld_div_up(p->n_blocks, blocks_most);
+    size_t min_ranges = cld_div_up(p->n_blocks, max_blocks);
     double best = 0;
-    for (size_t r = least; r <= cld_min(p->n_blocks, least + n_cores); r++)
-        for (size_t g = 1; g <= p->n_panels && (g == 1 || r * g <= pieces_most * n_cores); g++) {
+    for (size_t r = min_ranges; r <= cld_min(p->n_blocks, min_ranges + n_cores); r++)
+        for (size_t g = 1; g <= p->n_panels && (g == 1 || r * g <= max_pieces * n_cores); g++) {
             double cost = (double)cld_div_up(r * g, n_cores) * piece_cost(p, r, g) *
                           (1 + 0.05 * (double)n_cores / (double)(r * g));
             if (best == 0 || cost < best) {
@@ -101,18 +101,18 @@ static struct plan make_plan(const struct cld_queue *q, struct cld_gemm_size siz
     p.kc = cld_round_up(cld_div_up(cld_max(p.size.k, 1), p.n_slices), depth_unit);
     p.n_together = cld_min(cld_max(local / 4 / strip_bytes(p.nr, p.kc), 1), row->v[p_together]);
     p.panels_bytes = cld_mul(p.n_together, strip_bytes(p.nr, p.kc));
-    size_t room = cld_min(local - p.panels_bytes, row->v[p_strips] * 1024);
-    cut(&p, d->n_compute_units, row->v[p_pieces], cld_max(room / strip_bytes(p.mr, p.kc), 1));
+    size_t strips = cld_min(local - p.panels_bytes, row->v[p_strips] * 1024);
+    cut(&p, d->n_compute_units, row->v[p_pieces], cld_max(strips / strip_bytes(p.mr, p.kc), 1));
     p.strips_bytes = cld_mul(cld_div_up(p.n_blocks, p.n_ranges), strip_bytes(p.mr, p.kc));
     return p;
 }
 
 static const struct cld_tuned_row *row_of(const struct cld_queue *q, enum cld_gemm_class class)
 {
-    return cld_queue_row(q, CLD_TUNED_GEMM_CPU, class);
+    return cld_queue_row(q, &cld_tuned_gemm_cpu, class);
 }
 
-/* Sums between slices, with the row of any class: a product of fewer rows may be of another. */
+/* Sums between slices, with the row of any class: a GEMM of fewer rows may belong to another. */
 static size_t scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g)
 {
     size_t most = 0;
@@ -181,15 +181,14 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
                           CLD_LOCAL(p.strips_bytes), CLD_LOCAL(p.panels_bytes));
 }
 
-const struct cld_gemm_ops cld_gemm_cpu = {CLD_TUNED_GEMM_CPU,
-                                          CLD_GEMM_PORTABLE,
-                                          "32 KiB of local memory",
-                                          name,
-                                          supports,
-                                          scratch_bytes,
-                                          false,
-                                          build,
-                                          run};
+const struct cld_gemm_ops cld_gemm_cpu = {.tuned = CLD_TUNED_GEMM_CPU,
+                                          .backend = CLD_GEMM_PORTABLE,
+                                          .needs = "32 KiB of local memory",
+                                          .name = name,
+                                          .supports = supports,
+                                          .scratch_bytes = scratch_bytes,
+                                          .build = build,
+                                          .run = run};
 
 static bool works(const struct cld_queue *q)
 {
@@ -197,8 +196,9 @@ static bool works(const struct cld_queue *q)
 }
 
 const struct cld_tunable_kernel cld_tuned_gemm_cpu = {
+    .id = CLD_TUNED_GEMM_CPU,
     .name = "gemm_cpu",
-    .what = "matrix products of the portable kernels for CPUs",
+    .what = "GEMM of the portable kernels for CPUs",
     .files = {"gemm_cpu.cl"},
     .classes = CLD_GEMM_CLASSES,
     .params = {[p_rows] = {"rows", "rows", {4, 6, 8, 12}, 4, "of a block of registers"},

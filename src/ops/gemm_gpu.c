@@ -1,9 +1,9 @@
-/* gemm_gpu.c - matrix products on GPU devices with plain OpenCL C: cl/gemm_gpu.cl. */
+/* gemm_gpu.c - GEMM on GPU devices with plain OpenCL C: cl/gemm_gpu.cl. */
 #include <stdio.h>
 
 #include "base/size.h"
 #include "ops/gemm_backend.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 enum { group = 256, depth_unit = 16, small_tile = 64, local_bytes = 17 * 1024 };
 
@@ -42,12 +42,11 @@ static struct plan make_plan(struct cld_gemm_size size, const struct cld_tuned_r
 
 static const struct cld_tuned_row *row_of(const struct cld_queue *q, enum cld_gemm_class class)
 {
-    return cld_queue_row(q, CLD_TUNED_GEMM_GPU, class);
+    return cld_queue_row(q, &cld_tuned_gemm_gpu, class);
 }
 
-/* Fewer rows may be cut in more parts, so the plan of a largest product is told what any smaller
- * one may need, of any class: with n_tiles small tiles there are at most p_groups / n_tiles parts
- * of as many. */
+/* A GEMM of fewer rows may be cut into more parts. So this is the largest scratch of any smaller
+ * GEMM of any class: with n_tiles small tiles there are at most p_groups / n_tiles parts. */
 static size_t scratch_bytes(const struct cld_queue *q, const struct cld_gemm *g)
 {
     size_t most = 0;
@@ -122,15 +121,14 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     return parts ? cld_gemm_sum(q, g, p.n_splits, parts, err) : CLD_OK;
 }
 
-const struct cld_gemm_ops cld_gemm_gpu = {CLD_TUNED_GEMM_GPU,
-                                          CLD_GEMM_PORTABLE,
-                                          "work-groups of 256 and 17 KiB of local memory",
-                                          name,
-                                          supports,
-                                          scratch_bytes,
-                                          false,
-                                          build,
-                                          run};
+const struct cld_gemm_ops cld_gemm_gpu = {.tuned = CLD_TUNED_GEMM_GPU,
+                                          .backend = CLD_GEMM_PORTABLE,
+                                          .needs = "work-groups of 256 and 17 KiB of local memory",
+                                          .name = name,
+                                          .supports = supports,
+                                          .scratch_bytes = scratch_bytes,
+                                          .build = build,
+                                          .run = run};
 
 static bool works(const struct cld_queue *q)
 {
@@ -138,20 +136,21 @@ static bool works(const struct cld_queue *q)
 }
 
 const struct cld_tunable_kernel cld_tuned_gemm_gpu = {
+    .id = CLD_TUNED_GEMM_GPU,
     .name = "gemm_gpu",
-    .what = "matrix products of the portable kernels for GPUs",
+    .what = "GEMM of the portable kernels for GPUs",
     .files = {"gemm_gpu.cl", "gemm_sum.cl"},
     .classes = CLD_GEMM_CLASSES,
     .params = {[p_tile] = {"tile",
                            "rows and columns",
                            {64, 128},
                            2,
-                           "of C a work-group, where there are enough of them; else 64"},
+                           "of C per work-group, if there are enough of them; else 64"},
                [p_groups] = {"groups",
                              "work-groups",
                              {64, 128, 256, 512, 1024},
                              5,
-                             "that are enough; with fewer of them k is cut in parts"},
+                             "that fill the device; with fewer, k is cut into parts"},
                [p_splits] = {"splits", "parts", {1, 2, 4, 8, 16, 32}, 6, "of k, at most"},
                [p_depth] = {"depth", "steps of k", {64, 128, 256, 512}, 4, "of a part, at least"}},
     .n_params = 4,

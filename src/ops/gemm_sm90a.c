@@ -6,7 +6,7 @@
 #include "opencl/ptx.h"
 #include "ops/gemm_tensor.h"
 #include "ops/probe.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 enum {
     tile_rows = 128,
@@ -91,7 +91,7 @@ static enum cld_status build(struct cld_queue *q, const struct cld_gemm *g,
                              struct cld_error *err)
 {
     char epilogue[96], options[224];
-    const struct cld_tuned_row *row = cld_queue_row(q, CLD_TUNED_GEMM_SM90A, class);
+    const struct cld_tuned_row *row = cld_queue_row(q, &cld_tuned_gemm_sm90a, class);
     const struct cld_ptx_change hopper = {.target = "sm_90a",
                                           .max_registers = 168,
                                           .local_bytes = n_stages * stage_bytes + buffer_bytes};
@@ -114,7 +114,7 @@ static enum cld_status run(struct cld_queue *q, const struct cld_gemm *g, struct
     enum cld_gemm_class class = cld_gemm_class(size);
     if (!size.k)
         return cld_gemm_sum(q, g, 0, NULL, err);
-    size_t columns = columns_of(q, cld_queue_row(q, CLD_TUNED_GEMM_SM90A, class), g);
+    size_t columns = columns_of(q, cld_queue_row(q, &cld_tuned_gemm_sm90a, class), g);
     size_t n_tiles = cld_mul(cld_div_up(size.m, tile_rows), cld_div_up(size.n, columns));
     if ((s = build(q, g, class, &gemm, err)) ||
         (s = cld_gemm_copy_operands(q, g, &o, scratch, err)))
@@ -142,6 +142,7 @@ static bool works(const struct cld_queue *q)
 }
 
 const struct cld_tunable_kernel cld_tuned_gemm_sm90a = {
+    .id = CLD_TUNED_GEMM_SM90A,
     .name = "gemm_sm90a",
     .what = "matrix products on NVIDIA's tensor cores by wgmma",
     .files = {"gemm_sm90a.cl"},

@@ -7,16 +7,11 @@
 #include "base/size.h"
 #include "ops/attention_private.h"
 
-/* The first row that fits backend and family is taken; faster variants go before general ones. */
+/* The first row that supports back-end, class and shape is used; faster variants go first. */
 static const struct cld_attention_impl *const impls[] = {
     &cld_attention_sparse_cpu, &cld_attention_sparse_sm90a, &cld_attention_sparse_sm80,
     &cld_attention_sparse_gpu, &cld_attention_dense,
 };
-
-size_t cld_attention_dense_bytes(size_t n_q, size_t n_keys, size_t n_heads)
-{
-    return cld_mul(cld_mul3(n_heads, n_q, n_keys), sizeof(float));
-}
 
 enum cld_status cld_attention_plan(const struct cld_queue *q, enum cld_attention_backend backend,
                                    size_t n_q_max, size_t n_keys_max, size_t n_heads,
@@ -43,6 +38,7 @@ enum cld_status cld_attention_plan(const struct cld_queue *q, enum cld_attention
                                        .head_dim = head_dim,
                                        .backward = backward,
                                        .type = type,
+                                       .tuned = CLD_N_TUNED,
                                        .grad_type = grad_type,
                                        .scale = (float)(1.0 / sqrt((double)head_dim))};
     for (size_t i = 0; i < sizeof impls / sizeof *impls && !out->impl; i++)
@@ -69,7 +65,7 @@ enum cld_status cld_attention_mask_set(struct cld_queue *q, const struct cld_att
                         "%s: attention mask of %zu rows and %zu keys, but "
                         "the plan has %zu and %zu",
                         cld_queue_name(q), n_q, n_keys, plan->n_q_max, plan->n_keys_max);
-    /* Here, as a plan of more is to be told with its bytes. */
+    /* Checked here, so that a larger plan can be refused with its bytes. */
     if (n_q > INT32_MAX / 2 || n_keys > INT32_MAX / 2)
         return cld_fail(err, CLD_E_USAGE, "use fewer rows in a micro-batch",
                         "attention of %zu rows over %zu keys", n_q, n_keys);
@@ -145,7 +141,7 @@ static enum cld_status check_call(const struct cld_attention *a, struct cld_erro
         return s;
     if (transposed && (!cld_attention_transposes(p) || a->o->offset % 8 || a->o->ld % 8))
         return cld_fail(err, CLD_E_INTERNAL, "",
-                        "attention '%s' does not turn '%s' [%zu, %zu] ld %zu", p->impl->name,
+                        "attention '%s' does not transpose '%s' [%zu, %zu] ld %zu", p->impl->name,
                         a->o->name, a->o->n_rows, a->o->n_cols, a->o->ld);
     if (a->visited)
         s = check_tensor(a, a->visited, CLD_I32, 1, 4, err);

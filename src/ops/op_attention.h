@@ -20,7 +20,8 @@
 
 struct cld_attention_impl; /* a row of the dispatch table, private */
 
-extern const struct cld_tunable_kernel cld_tuned_attention_cpu; /* tuning.h */
+extern const struct cld_tunable_kernel cld_tuned_attention_cpu,
+    cld_tuned_attention_gpu; /* tuning.h */
 
 /* Tile shapes and needs of a backend for one geometry on one queue, known before any allocation. */
 struct cld_attention_plan {
@@ -31,12 +32,13 @@ struct cld_attention_plan {
     enum cld_dtype grad_type;
     float scale;           /* of scores; a caller whose heads end in zeros sets its own */
     size_t q_tile, k_tile; /* 0 for dense, which has no tiles */
-    size_t heads_together; /* query heads of a KV head that a tile takes at once */
+    size_t heads_together; /* query heads of a KV head in one tile */
     size_t mask_bytes;     /* spans and tile lists on the device, for one kind of layer */
     size_t scratch_bytes;  /* shared by all layers, free between calls; 0 is possible */
     char variant[96];      /* "sparse cpu, tiles of 16 x 4 rows and 32 keys": in log and metrics */
     char options[96];      /* build options of its kernels */
     size_t local;          /* work-items in a group */
+    enum cld_tuned tuned;  /* the family of its kernels' parameters; CLD_N_TUNED: none */
     const struct cld_attention_impl *impl;
 };
 /* The kernel family is the queue's. CLD_E_USAGE where the geometry is not supported (head_dim a

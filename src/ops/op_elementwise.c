@@ -3,11 +3,11 @@
 
 #include "base/random.h"
 #include "ops/op_rows.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* Tuned parameters of SwiGLU. A group of 256 takes a vector of each work-item: a piece of work. */
+/* Tuned parameters of SwiGLU. A piece of work is a vector of each of 256 work-items. */
 enum { p_forward, p_backward, p_pieces };
 
 static struct cld_tuned_row defaults(const struct cld_device_info *d)
@@ -23,6 +23,7 @@ static const char *objection(const struct cld_device_info *d, const struct cld_t
 }
 
 const struct cld_tunable_kernel cld_tuned_swiglu = {
+    .id = CLD_TUNED_SWIGLU,
     .name = "swiglu",
     .what = "SwiGLU, forward and backward",
     .files = {"swiglu.cl"},
@@ -39,7 +40,7 @@ const struct cld_tunable_kernel cld_tuned_swiglu = {
 static struct cld_elements swiglu_elements(const struct cld_queue *q, const struct cld_operand *o,
                                            size_t n, size_t direction)
 {
-    const struct cld_tuned_row *row = cld_queue_row(q, CLD_TUNED_SWIGLU, o[0].t->type == CLD_BF16);
+    const struct cld_tuned_row *row = cld_queue_row(q, &cld_tuned_swiglu, o[0].t->type == CLD_BF16);
     return cld_elements_of(q, o, n, row->v[direction], row->v[p_pieces]);
 }
 
@@ -144,7 +145,8 @@ enum cld_status cld_fill(struct cld_queue *q, const struct cld_tensor *t, float 
 {
     char options[cld_options_bytes];
     const struct cld_operand o = {t, CLD_BY_ROWS, "T", 0};
-    enum cld_status s = cld_operands_check("fill", &o, 1, true, err);
+    const bool fit = true; /* any shape */
+    enum cld_status s = cld_operands_check("fill", &o, 1, fit, err);
     if (s)
         return s;
     struct cld_elements e = cld_elements(q, &o, 1);
@@ -158,7 +160,8 @@ enum cld_status cld_fill_normal(struct cld_queue *q, const struct cld_tensor *t,
 {
     char options[cld_options_bytes];
     const struct cld_operand o = {t, CLD_BY_ROWS, "T", 0};
-    enum cld_status s = cld_operands_check("fill normal", &o, 1, true, err);
+    const bool fit = true; /* any shape */
+    enum cld_status s = cld_operands_check("fill normal", &o, 1, fit, err);
     if (s)
         return s;
     uint64_t key = cld_random_u64(seed, CLD_RANDOM_INIT, stream, 0, 0);

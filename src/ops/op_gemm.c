@@ -15,14 +15,6 @@ enum { n_backends = sizeof backends / sizeof *backends };
 static const char *const kind_names[] = {"NT", "NN", "TN"};
 static const char *const backend_names[] = {"auto", "portable", "clblast", "sm80", "sm90a"};
 
-struct cld_gemm_size cld_gemm_size(const struct cld_gemm *g)
-{
-    bool tn = g->kind == CLD_GEMM_TN;
-    return (struct cld_gemm_size){tn ? g->a->n_cols : g->a->n_rows,
-                                  g->kind == CLD_GEMM_NT ? g->b->n_rows : g->b->n_cols,
-                                  tn ? g->a->n_rows : g->a->n_cols};
-}
-
 /* The first that can; NULL if none. */
 static const struct cld_gemm_ops *choose(const struct cld_queue *q, enum cld_gemm_backend b,
                                          const struct cld_gemm *g)
@@ -39,13 +31,6 @@ static const char *needs(enum cld_gemm_backend b)
         if (backends[i]->backend == b)
             return backends[i]->needs;
     return "another device";
-}
-
-enum cld_gemm_class cld_gemm_class(struct cld_gemm_size size)
-{
-    if (size.m < 128)
-        return CLD_GEMM_FEW_ROWS;
-    return size.k / 4 >= cld_max(size.m, size.n) ? CLD_GEMM_LONG_SUM : CLD_GEMM_OTHER;
 }
 
 static void note_gemm(struct cld_gemm_uses *all, const struct cld_gemm *g)
@@ -177,7 +162,7 @@ enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct c
     const struct cld_gemm_ops *ops = choose(q, g->backend, g);
     if (!ops)
         return cld_fail(err, CLD_E_DEVICE, "choose another GEMM back-end",
-                        "%s: the GEMM back-end '%s' cannot do this product; it needs %s",
+                        "%s: the GEMM back-end '%s' does not support this GEMM; it needs %s",
                         cld_queue_name(q), backend_names[g->backend], needs(g->backend));
     if (!m || !n)
         return CLD_OK;
@@ -192,26 +177,4 @@ enum cld_status cld_gemm(struct cld_queue *q, const struct cld_gemm *g, struct c
     }
     enum cld_status s = ops->run(q, g, scratch, err);
     return s || cld_queue_is_sealed(q) ? s : build_classes(q, ops, g, err);
-}
-
-void cld_gemm_out_options(const struct cld_gemm *g, char *to, size_t n_bytes)
-{
-    const struct cld_tensor *r = g->residual ? g->residual : g->bias ? g->bias : g->c;
-    const struct cld_tensor *bias = g->bias ? g->bias : r;
-    snprintf(to, n_bytes, "-DTC=%s -DTR=%s -DTBIAS=%s", cld_tensor_elem(g->c), cld_tensor_elem(r),
-             cld_tensor_elem(bias));
-}
-
-enum cld_status cld_gemm_sum(struct cld_queue *q, const struct cld_gemm *g, size_t n_parts,
-                             const struct cld_buf *parts, struct cld_error *err)
-{
-    struct cld_gemm_size size = cld_gemm_size(g);
-    char options[64];
-    size_t span = 1024, n_spans = cld_div_up(size.n, span);
-    cld_gemm_out_options(g, options, sizeof options);
-    struct cld_kernel_spec spec = {"gemm_sum.cl", "gemm_sum", options,
-                                   cld_queue_class(q) == CLD_CLASS_CPU ? 1 : 256};
-    return CLD_RUN(q, &spec, cld_mul(size.m, n_spans), err, CLD_U64(size.m), CLD_U64(size.n),
-                   CLD_U64(n_parts), CLD_BUF(parts), CLD_GEMM_OUT_ARGS(g), CLD_U64(span),
-                   CLD_U64(n_spans));
 }

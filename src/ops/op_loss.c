@@ -2,7 +2,7 @@
 #include "ops/ops.h"
 
 #include "ops/op_rows.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -25,6 +25,7 @@ static const char *objection(const struct cld_device_info *d, const struct cld_t
 enum { class_alone, class_gradient };
 
 const struct cld_tunable_kernel cld_tuned_cross_entropy = {
+    .id = CLD_TUNED_CROSS_ENTROPY,
     .name = "cross_entropy",
     .what = "cross-entropy of rows of logits",
     .files = {"cross_entropy.cl"},
@@ -56,7 +57,7 @@ enum cld_status cld_cross_entropy(struct cld_queue *q, const struct cld_tensor *
     if (s)
         return s;
     const struct cld_tuned_row *row =
-        cld_queue_row(q, CLD_TUNED_CROSS_ENTROPY, gradient ? class_gradient : class_alone);
+        cld_queue_row(q, &cld_tuned_cross_entropy, gradient ? class_gradient : class_alone);
     size_t local = cld_row_local(q, logits->n_cols, row->v[p_items]);
     cld_row_options(q, o, COUNT(o), local, "", options);
     return CLD_RUN(

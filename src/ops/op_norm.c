@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "ops/op_rows.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -20,10 +20,10 @@ static size_t max_parts(const struct cld_queue *q, size_t n_cols)
 }
 
 /* Tuned parameters of RMSNorm, in the order of the table below; the first three are the GPU
- * family's. Groups take two rows forward, so that the second is under way during the first. */
+ * family's. A group has two rows forward: the second loads during the first. */
 enum { p_forward, p_rows, p_backward, p_parts };
 
-/* The same of head norms. Groups take two pieces forward, for the same reason. */
+/* The same of head norms. A group has two pieces forward, for the same reason. */
 enum { h_forward = p_forward, h_pieces, h_backward = p_backward, h_parts };
 
 static struct cld_tuned_row defaults(const struct cld_device_info *d)
@@ -72,7 +72,8 @@ static bool works(const struct cld_queue *q)
 }
 
 const struct cld_tunable_kernel cld_tuned_rmsnorm =
-    {.name = "rmsnorm",
+    {.id = CLD_TUNED_RMSNORM,
+     .name = "rmsnorm",
      .what = "RMSNorm, forward and backward",
      .files = {"rmsnorm.cl", "column_sum.cl"},
      .classes = {"fp32", "bf16"}, /* of what is normed */
@@ -91,10 +92,11 @@ const struct cld_tunable_kernel cld_tuned_rmsnorm =
      .works = works};
 
 const struct cld_tunable_kernel cld_tuned_qknorm_rope =
-    {.name = "qknorm_rope",
+    {.id = CLD_TUNED_QKNORM_ROPE,
+     .name = "qknorm_rope",
      .what = "norms of heads with rotary embedding, forward and backward",
      .files = {"qknorm_rope.cl", "column_sum.cl"},
-     .classes = {"fp32", "bf16"}, /* of what is turned */
+     .classes = {"fp32", "bf16"}, /* of what is rotated */
      .params =
          {[h_forward] = {"forward", "work-items", {32, 64, 128, 256}, 4, "of a group, at most"},
           [h_pieces] = {"pieces", "blocks of heads", {1, 2, 3, 4, 8}, 5, "of a group, forward"},
@@ -111,7 +113,7 @@ const struct cld_tunable_kernel cld_tuned_qknorm_rope =
 
 static const struct cld_tuned_row *row_of(const struct cld_queue *q, const struct cld_tensor *x)
 {
-    return cld_queue_row(q, CLD_TUNED_RMSNORM, x->type == CLD_BF16);
+    return cld_queue_row(q, &cld_tuned_rmsnorm, x->type == CLD_BF16);
 }
 
 /* Runs of rows of RMSNorm itself. */
@@ -131,9 +133,9 @@ size_t cld_norm_scratch_bytes(const struct cld_queue *q, size_t n_cols)
 {
     size_t most = max_parts(q, n_cols);
     for (size_t c = 0; c < cld_tuned_n_classes(&cld_tuned_rmsnorm); c++)
-        most = cld_max(most, cld_queue_row(q, CLD_TUNED_RMSNORM, c)->v[p_parts]);
+        most = cld_max(most, cld_queue_row(q, &cld_tuned_rmsnorm, c)->v[p_parts]);
     for (size_t c = 0; c < cld_tuned_n_classes(&cld_tuned_qknorm_rope); c++)
-        most = cld_max(most, cld_queue_row(q, CLD_TUNED_QKNORM_ROPE, c)->v[h_parts]);
+        most = cld_max(most, cld_queue_row(q, &cld_tuned_qknorm_rope, c)->v[h_parts]);
     return cld_mul3(most, part_stride(n_cols), sizeof(float));
 }
 
@@ -216,7 +218,7 @@ enum cld_status cld_rmsnorm_backward(struct cld_queue *q, const struct cld_tenso
 static const struct cld_tuned_row *head_row_of(const struct cld_queue *q,
                                                const struct cld_tensor *transposed)
 {
-    return cld_queue_row(q, CLD_TUNED_QKNORM_ROPE, transposed->type == CLD_BF16);
+    return cld_queue_row(q, &cld_tuned_qknorm_rope, transposed->type == CLD_BF16);
 }
 
 /* The same of a head norm's weight; by default, for groups of `local` work-items, what two groups
@@ -229,8 +231,8 @@ static size_t n_head_parts(const struct cld_queue *q, const struct cld_tuned_row
                            : cld_min(cld_max(1, 264 * 256 / local), max_parts(q, head_dim));
 }
 
-/* How heads are dealt out to a group: cl/qknorm_rope.cl. On the GPU family it has `most`
- * work-items, or fewer where a row has fewer heads. */
+/* How heads are divided among groups: cl/qknorm_rope.cl. A group of the GPU family has at
+ * most max_items work-items, fewer if a row has fewer heads. */
 struct rope_work {
     size_t local, n_pieces;
     char options[cld_options_bytes];
@@ -238,9 +240,9 @@ struct rope_work {
 
 static struct rope_work rope_work(const struct cld_queue *q, const struct cld_operand *o, size_t n,
                                   size_t n_rows, size_t n_heads, size_t half, bool norm,
-                                  size_t most)
+                                  size_t max_items)
 {
-    struct rope_work w = {cld_row_local(q, SIZE_MAX, most), cld_mul(n_rows, n_heads), ""};
+    struct rope_work w = {cld_row_local(q, SIZE_MAX, max_items), cld_mul(n_rows, n_heads), ""};
     char extra[96];
     if (w.local == 1) {
         snprintf(extra, sizeof extra, "-DNORM=%d", norm);

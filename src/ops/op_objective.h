@@ -28,9 +28,9 @@ struct cld_soft_targets {
 enum cld_status cld_soft_targets(struct cld_queue *q, const struct cld_soft_targets *o,
                                  struct cld_error *err);
 
-/* Loss of rows z under a frozen head against what the target itself says: softmax of its head times
- * its normalised last state. Like cld_head_loss it works on a chunk of rows at a time: full logits
- * of either side never exist. */
+/* Loss of rows z under a frozen head against the distribution of the target itself: softmax of its
+ * head times its normalised last state. Like cld_head_loss it works on a chunk of rows at a time:
+ * full logits of either side never exist. */
 struct cld_soft_loss {
     struct cld_head_loss head;      /* with a gradient */
     const struct cld_tensor *state; /* [C, H] the target's residual stream after its last layer */

@@ -7,7 +7,7 @@
 
 #include "opencl/queue.h"
 #include "opencl/tensor.h"
-#include "ops/tuning.h"
+#include "ops/tunable_kernel.h"
 
 /* How a kernel reads an operand, which decides what alignment it needs for 16-byte accesses:
  * vectors along rows (begin and row stride), vectors along one row or a gapless whole (begin), or
@@ -18,11 +18,11 @@ enum cld_access { CLD_BY_ROWS, CLD_FLAT, CLD_BY_ELEMENT };
 struct cld_operand {
     const struct cld_tensor *t;
     enum cld_access access;
-    const char *macro;   /* "X": the kernel takes its storage as -DX=; F32 or BF16. NULL: fixed */
+    const char *macro;   /* "X": its storage is the build option -DX=; F32 or BF16. NULL: fixed */
     enum cld_dtype type; /* the fixed storage, where macro is NULL */
 };
 
-/* True if every operand has a storage that its kernel takes, lies inside its buffer, makes less
+/* True if every operand has a storage that its kernel reads, lies inside its buffer, makes less
  * than 2^32 pieces of work, and `fit`. Otherwise CLD_E_INTERNAL with every operand's name, shape
  * and storage. */
 enum cld_status cld_operands_check(const char *op, const struct cld_operand *o, size_t n, bool fit,
@@ -32,7 +32,7 @@ enum cld_status cld_operands_check(const char *op, const struct cld_operand *o, 
  * `most`. */
 size_t cld_row_local(const struct cld_queue *q, size_t n_cols, size_t most);
 
-/* For families of tuned kernels (tuning.h): why the device cannot have groups of so many
+/* For families of tuned kernels (tuning.h): why the device does not run groups of so many
  * work-items, NULL if it can; whether this queue's groups have more than one work-item at all. */
 const char *cld_group_objection(const struct cld_device_info *d, size_t local, char *to,
                                 size_t n_bytes);
@@ -51,8 +51,8 @@ void cld_held_options(const struct cld_queue *q, size_t n_cols, size_t local, ch
                       size_t n_bytes);
 
 /* Matrices of one shape as element-wise kernels see them: one long row where none has gaps between
- * its rows. Groups of the GPU family have `local` work-items at most and take `pieces` pieces of
- * work each; cld_elements gives those of operations that nobody tunes. */
+ * its rows. Groups of the GPU family have `local` work-items at most and compute `pieces` pieces of
+ * work each; cld_elements gives those of operations without tuned parameters. */
 struct cld_elements {
     size_t n_rows, n_cols, n_groups, local;
     const char *extra; /* build option that says so to the GPU family */

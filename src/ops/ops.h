@@ -15,7 +15,7 @@
 
 /* Families of tuned kernels (tuning.h). */
 extern const struct cld_tunable_kernel cld_tuned_rmsnorm, cld_tuned_qknorm_rope,
-    cld_tuned_cross_entropy, cld_tuned_swiglu, cld_tuned_adamw, cld_tuned_sum_squares;
+    cld_tuned_cross_entropy, cld_tuned_swiglu;
 
 /* y = x * rsqrt(mean(x^2) + eps) * w. x, y [n, c]; w [1, c]; rstd F32 [1, n] or NULL. */
 enum cld_status cld_rmsnorm_forward(struct cld_queue *q, const struct cld_tensor *x,

@@ -20,7 +20,7 @@ const char *cld_probe_verdict_name(enum cld_probe_verdict verdict)
     return verdict_names[verdict];
 }
 
-/* A product with edges on all sides and several tiles. Its operands are small whole numbers, so
+/* A GEMM with edges on all sides and several tiles. Its operands are small whole numbers, so
  * that bf16 holds them and every order of summation gives the same. */
 enum { m = 136, n = 200, k = 88, elems_most = n * m };
 
@@ -52,7 +52,7 @@ static bool is_right(enum cld_gemm_kind kind, const float *got, char *why, size_
                 want += value(kind == CLD_GEMM_TN ? l * m + i : i * k + l, 1) *
                         value(kind == CLD_GEMM_NT ? j * k + l : l * n + j, 2);
             if (got[i * n + j] != (float)want) { /* NaN differs too */
-                snprintf(why, n_bytes, "element [%zu, %zu] of a test product is %g, not %d", i, j,
+                snprintf(why, n_bytes, "element [%zu, %zu] of a test GEMM is %g, not %d", i, j,
                          (double)got[i * n + j], want);
                 return false;
             }
@@ -60,7 +60,7 @@ static bool is_right(enum cld_gemm_kind kind, const float *got, char *why, size_
     return true;
 }
 
-/* One product; CLD_E_CHECK if the answer is wrong. */
+/* One GEMM; CLD_E_CHECK if the answer is wrong. */
 static enum cld_status try_gemm(struct cld_queue *q, const struct cld_gemm_ops *ops,
                                 enum cld_gemm_kind kind, char *why, size_t n_bytes,
                                 struct cld_error *err)

@@ -31,7 +31,6 @@ struct reader {
     const struct cld_device_info *device;
     struct cld_tuning *out;
     enum cld_tuning_origin origin;
-    bool exact;
     bool seen[CLD_N_TUNED][cld_tuned_classes];
 };
 
@@ -181,7 +180,7 @@ static enum cld_status take_table(struct reader *r, const json_t *root, bool *is
         return refuse(r, "", "'rows' is not an array", err);
     if (!*is_of_device)
         return CLD_OK;
-    if (!current && r->exact) {
+    if (!current && r->origin != CLD_TUNING_SHIPPED) {
         note(r->out, "%s is ignored, it was measured with another driver (%s, %s)", r->name,
              json_string_value(json_object_get(root, "driver")),
              json_string_value(json_object_get(root, "platform_version")));
@@ -194,11 +193,10 @@ static enum cld_status take_table(struct reader *r, const json_t *root, bool *is
 
 enum cld_status cld_tuning_parse(const char *text, size_t n_bytes, const char *name,
                                  const struct cld_device_info *d, enum cld_tuning_origin origin,
-                                 bool exact, struct cld_tuning *out, bool *is_of_device,
-                                 struct cld_error *err)
+                                 struct cld_tuning *out, bool *is_of_device, struct cld_error *err)
 {
     json_error_t e;
-    struct reader r = {.name = name, .device = d, .out = out, .origin = origin, .exact = exact};
+    struct reader r = {.name = name, .device = d, .out = out, .origin = origin};
     json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &e);
     *is_of_device = false;
     *err = (struct cld_error)CLD_ERROR_INIT;
@@ -236,8 +234,7 @@ static enum cld_status load_shipped(const struct cld_device_info *d, struct cld_
     bool is_of_device;
     /* Good for any driver: every row is checked before it is used. */
     for (size_t i = 0; !s && (text = cld_tuning_shipped(i, &name, &n_bytes)); i++)
-        s = cld_tuning_parse(text, n_bytes, name, d, CLD_TUNING_SHIPPED, false, out, &is_of_device,
-                             err);
+        s = cld_tuning_parse(text, n_bytes, name, d, CLD_TUNING_SHIPPED, out, &is_of_device, err);
     return s;
 }
 
@@ -281,8 +278,7 @@ static void load_cached(const char *cache_dir, const struct cld_device_info *d,
     if ((why = distrust(path)))
         note(out, "%s is ignored: it %s", path, why);
     else if (cld_file_read(path, most_bytes, &text, &n_bytes, &err) ||
-             cld_tuning_parse(text, n_bytes, path, d, CLD_TUNING_CACHE, true, &read, &is_of_device,
-                              &err))
+             cld_tuning_parse(text, n_bytes, path, d, CLD_TUNING_CACHE, &read, &is_of_device, &err))
         note(out, "the table of tuned kernels is ignored: %s", err.what);
     else
         *out = read;
@@ -300,10 +296,10 @@ static enum cld_status load_named(const char *path, const struct cld_device_info
     bool is_of_device = false;
     enum cld_status s = cld_file_read(path, most_bytes, &text, &n_bytes, err);
     if (!s)
-        s = cld_tuning_parse(text, n_bytes, path, d, CLD_TUNING_FILE, true, out, &is_of_device,
-                             err);
+        s = cld_tuning_parse(text, n_bytes, path, d, CLD_TUNING_FILE, out, &is_of_device, err);
     if (!s && !is_of_device)
-        s = cld_fail(err, CLD_E_INPUT, "runtime.tuning = auto takes the table of each device",
+        s = cld_fail(err, CLD_E_INPUT,
+                     "set runtime.tuning = auto, which reads the table of each device",
                      "%s is not a table for %s (%s, %s)", path, d->name, d->vendor, d->platform);
     free(text);
     return s;
@@ -393,8 +389,7 @@ static void keep_rows(const char *path, const struct cld_device_info *d,
     size_t i;
     cld_tuning_defaults(d, &read);
     if (!cld_file_exists(path) || cld_file_read(path, most_bytes, &text, &n_bytes, &ignored) ||
-        cld_tuning_parse(text, n_bytes, path, d, CLD_TUNING_FILE, true, &read, &is_of_device,
-                         &ignored) ||
+        cld_tuning_parse(text, n_bytes, path, d, CLD_TUNING_FILE, &read, &is_of_device, &ignored) ||
         !is_of_device)
         goto done;
     old = json_loadb(text, n_bytes, 0, NULL);
@@ -409,7 +404,7 @@ done:
     free(text);
 }
 
-enum cld_status cld_tuning_writable(const char *path, bool automatic,
+enum cld_status cld_tuning_writable(const char *path, enum cld_tuning_place place,
                                     const struct cld_device_info *d, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -419,7 +414,7 @@ enum cld_status cld_tuning_writable(const char *path, bool automatic,
     size_t n_bytes = 0;
     bool is_of_device = false;
     struct stat st;
-    const char *why = automatic && !lstat(path, &st) ? distrust(path) : NULL;
+    const char *why = place == CLD_TUNING_AUTOMATIC && !lstat(path, &st) ? distrust(path) : NULL;
     if (!*path)
         return cld_fail(err, CLD_E_USAGE, "name a file", "the table's file has no name");
     if (why)
@@ -433,17 +428,19 @@ enum cld_status cld_tuning_writable(const char *path, bool automatic,
     cld_tuning_defaults(d, &read);
     if ((s = cld_file_read(path, most_bytes, &text, &n_bytes, err)) || !n_bytes)
         goto done;
-    s = cld_tuning_parse(text, n_bytes, path, d, CLD_TUNING_FILE, true, &read, &is_of_device, err);
+    s = cld_tuning_parse(text, n_bytes, path, d, CLD_TUNING_FILE, &read, &is_of_device, err);
     if (!s && !is_of_device)
-        s = cld_fail(err, CLD_E_INPUT, "make a table for this device with 'cldraft bench --tune'",
-                     "it is for another device");
+        s = cld_fail(
+            err, CLD_E_INPUT,
+            "name another file, or tune this device: cldraft bench CONFIG --tune --out FILE",
+            "it is for another device");
     if (s) {
         struct cld_error cause = *err;
         s = cld_fail(err, CLD_E_INPUT, "name another file by --out, or remove this one",
                      "%s would be replaced, and is not a good table of tuned kernels for %s: %s",
                      path, d->name, cause.what);
     } else if (read.note[0]) {
-        cld_warn("%s; it is not kept", read.note);
+        cld_warn("%s; it is dropped", read.note);
     }
 done:
     free(text);

@@ -170,7 +170,7 @@ static void keep(const char *key, const char *cache_dir, const struct cld_verdic
         store(cache_dir, key, v);
 }
 
-/* Each probe on a queue of its own: a fault of one says nothing about another. */
+/* Each probe on a queue of its own: a fault of one leaves the others unknown. */
 static void run_all(const struct cld_device_info *device, struct cld_verdicts *v)
 {
     memset(v, 0, sizeof *v);

@@ -41,21 +41,21 @@ static enum cld_status plan(struct cld_trainer *t, struct cld_error *err)
         (s = cld_machines_join(&t->machines, t->link, t->set.n_drafters, t->cfg, err)))
         return s;
     t->set.decodes &= cld_trainer_writes(t); /* one machine's result is enough */
-    cld_worker_set_share(&t->set, t->machines.first, t->machines.n_drafters,
-                         cld_machines_n_remote(&t->machines));
+    cld_worker_set_assign_shards(&t->set, t->machines.first, t->machines.n_drafters,
+                                 cld_machines_n_remote(&t->machines));
     if ((s = cld_worker_set_probe(&t->set, t->cfg, err)) ||
         (s = cld_worker_set_plan(&t->set, t->cfg, &t->setup, NULL, err)))
         return s;
     if (t->link)
         cld_info("%zu drafters on %zu machines", t->machines.n_drafters, cld_link_n(t->link));
     for (size_t i = 0; i < cld_trainer_n_workers(t); i++) {
-        const struct cld_worker_set_member *m = &t->set.at[i];
+        const struct cld_planned_worker *m = &t->set.workers[i];
         char part[48] = "";
         if (m->device.n_parts > 1)
             snprintf(part, sizeof part, ", part %zu of %zu", m->device.part, m->device.n_parts);
         cld_info("%s: device %zu: %s%s (%s, driver %s); %.3f GiB planned", m->name, m->device.index,
                  m->device.name, part, m->device.platform, m->device.driver,
-                 cld_as_gib(m->planned_bytes));
+                 cld_gib(m->planned_bytes));
     }
     return CLD_OK;
 }
@@ -124,8 +124,8 @@ static enum cld_status open_status_file(struct cld_trainer *t, struct cld_error 
     const char **names = calloc(n, sizeof *names), **devices = calloc(n, sizeof *devices);
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < n && names && devices; i++) {
-        names[i] = t->set.at[i].name;
-        devices[i] = t->set.at[i].device.name;
+        names[i] = t->set.workers[i].name;
+        devices[i] = t->set.workers[i].device.name;
     }
     s = names && devices
             ? cld_status_file_open(t->dir, t->cfg->train.steps, n, names, devices, &t->status, err)
@@ -140,7 +140,7 @@ static enum cld_status open_status_file(struct cld_trainer *t, struct cld_error 
 static enum cld_status start_decoder(struct cld_trainer *t, struct cld_error *err)
 {
     return t->set.decodes ? cld_run_decoder_open(&t->decoder, t->cfg, &t->setup,
-                                                 &t->set.at[cld_trainer_n_workers(t)], err)
+                                                 &t->set.workers[cld_trainer_n_workers(t)], err)
                           : CLD_OK;
 }
 
@@ -153,8 +153,8 @@ static enum cld_status start_workers(struct cld_trainer *t, struct cld_error *er
         const struct cld_worker_facts *f = cld_pipeline_facts(t->pipeline, i);
         cld_info("%s: %.3f GiB held of a budget of %.3f GiB; attention: %s; gemm: %s; programs: "
                  "%s",
-                 f->name, cld_as_gib(f->held_bytes), cld_as_gib(f->budget_bytes), f->attention,
-                 f->gemm, f->program);
+                 f->name, cld_gib(f->held_bytes), cld_gib(f->budget_bytes), f->attention, f->gemm,
+                 f->program);
     }
     return s;
 }
@@ -359,7 +359,7 @@ static void summarise(const struct cld_trainer *t, const char *balance, double b
         if (!t->ends[i].planned_bytes)
             continue; /* a reader of stored features needs none */
         cld_info("%s: peak device memory %.3f GiB, planned %.3f GiB (%+.2f%%)", t->ends[i].name,
-                 cld_as_gib(t->ends[i].peak_bytes), cld_as_gib(t->ends[i].planned_bytes),
+                 cld_gib(t->ends[i].peak_bytes), cld_gib(t->ends[i].planned_bytes),
                  100 * ((double)t->ends[i].peak_bytes / (double)t->ends[i].planned_bytes - 1));
     }
     if (balance[0])
@@ -369,7 +369,7 @@ static void summarise(const struct cld_trainer *t, const char *balance, double b
         cld_info(
             "features %s: rows were read %zu times, %zu rows were computed and stored; %zu rows, "
             "%.3f GiB",
-            t->features, n.n_read, n.n_put, n.n_rows, cld_as_gib(n.n_bytes));
+            t->features, n.n_read, n.n_put, n.n_rows, cld_gib(n.n_bytes));
     } else {
         cld_info("features %s", t->features);
     }
