@@ -156,10 +156,10 @@ static void print_extensions(const struct cld_device_info *d, bool all)
 
 static void print_memory(const struct cld_device_info *d)
 {
-    printf("    memory      %.2f GiB, largest buffer %.2f GiB", cld_gib(d->global_bytes),
-           cld_gib(d->max_alloc_bytes));
+    printf("    memory      %.2f GiB, largest buffer %.2f GiB", cld_gib((double)d->global_bytes),
+           cld_gib((double)d->max_alloc_bytes));
     if (d->max_alloc_bytes != d->reported_max_alloc_bytes)
-        printf(" (reported: %.2f GiB)", cld_gib(d->reported_max_alloc_bytes));
+        printf(" (reported: %.2f GiB)", cld_gib((double)d->reported_max_alloc_bytes));
     printf(", local %zu KiB\n", d->local_bytes / 1024);
 }
 

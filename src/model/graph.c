@@ -258,8 +258,8 @@ static enum cld_status run_op(const struct cld_op *op, bool same_a, const struct
     struct cld_queue *q = run->q;
     struct operands o;
     resolve_all(op, &run->extents, &o);
-    struct cld_attention attention = {op->attention, op->mask, o.in[0],      o.in[1],      o.in[2],
-                                      o.out[0],      o.out[1], run->visited, run->scratch, false};
+    struct cld_attention attention = {op->attention, op->mask, o.in[0],      o.in[1],     o.in[2],
+                                      o.out[0],      o.out[1], run->visited, run->scratch};
     switch (op->kind) {
     case CLD_OP_GATHER:
         return cld_gather_rows(q, o.in[0], o.in[1], o.out[0], err);

@@ -22,7 +22,7 @@ enum cld_status cld_run_decoder_open(struct cld_run_decoder *r, const struct cld
     if (!(r->weights = malloc(cld_tensor_bytes(&w->drafter.weights))))
         return cld_fail_memory(err, "%zu weights", w->drafter.n_elems);
     cld_info("%s: %.3f GiB held of a budget of %.3f GiB", who->name,
-             cld_gib(cld_queue_held_bytes(w->q)), cld_gib(w->budget_bytes));
+             cld_gib((double)cld_queue_held_bytes(w->q)), cld_gib((double)w->budget_bytes));
     return CLD_OK;
 }
 
