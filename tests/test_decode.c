@@ -38,7 +38,7 @@ struct kind {
     bool causal;
     size_t vocab;
     bool alone;     /* no drafter decodes */
-    size_t n_texts; /* that the target keeps; 0: one */
+    size_t n_texts; /* in the KV cache; 0: one */
 };
 
 static struct rig *open_rig(const struct kind *k)
@@ -146,7 +146,7 @@ static float *read_rows(const struct cld_tensor *t, size_t n)
 
 enum { N_ANCHORS = 6 };
 /* First a prompt of 13 tokens; then cycles that give 1, 4, 2, 3, 4 tokens: blocks that are thrown
- * away whole and ones that are taken whole. */
+ * away whole and ones that are accepted whole. */
 static const int32_t anchors[N_ANCHORS] = {13, 14, 18, 20, 23, 27};
 
 /* Logits [N_ANCHORS * BLOCK, V] of all blocks in one batch; taps [27, TAPS * HIDDEN] in *taps. */
@@ -180,7 +180,7 @@ static float *of_decoding(struct rig *r, const int32_t *ids, float *taps)
     for (size_t i = 0; i < N_ANCHORS; i++) {
         size_t n = (size_t)anchors[i];
         int32_t block[BLOCK];
-        if (i) { /* the last cycle's block: the text as far as it was taken, then what was not */
+        if (i) { /* the last cycle's block: the accepted tokens, then the others */
             for (size_t o = 0; o < BLOCK; o++)
                 block[o] = n_cached + o < n ? ids[n_cached + o] : (int32_t)(i + o) % 5;
             OK(extend(r, block, BLOCK, &err));
@@ -285,7 +285,7 @@ static void what_was_cropped_leaves_no_trace(void **state)
     }
 }
 
-/* Three texts that the target keeps at once, prompts and single tokens in the same passes, against
+/* Three texts in the KV cache at once, prompts and single tokens in the same passes, against
  * each by itself: also after one ended and another took its place. */
 static void several_texts_do_not_meet(void **state)
 {
@@ -400,7 +400,8 @@ static void assert_adds_up(const struct cld_decode_stats *s)
     }
     assert_int_equal(n_cycles, s->n_cycles);
     assert_int_equal(n_tokens, s->n_tokens);
-    /* Each cycle gives what was taken and a bonus, but for one that ends with a drafted eos token.
+    /* Each cycle adds the accepted tokens and a bonus, except one that ends with a drafted eos
+     * token.
      */
     assert_true(n_tokens <= n_accepted + n_cycles);
 }
@@ -445,7 +446,7 @@ static void the_drafter_changes_nothing(void **state)
                 n_all);
             close_rig(r);
         }
-    /* At every place of a block something was taken, and something was not. */
+    /* At every place of a block some tokens were accepted, and some were not. */
     for (size_t o = 1; o < BLOCK; o++)
         assert_true(all.accepted[o] > 0 && all.accepted[o] < all.offered[o]);
 }
@@ -566,7 +567,7 @@ static void choices_have_the_probabilities_of_the_logits(void **state)
         }
         assert_true(fits(counts, p, V, N));
         assert_int_equal(counts[9], 0);
-        if (n_in > 1) { /* the bound is narrow enough to tell another distribution */
+        if (n_in > 1) { /* the bound is narrow enough to refuse another distribution */
             p[0] += 0.01;
             p[1] -= 0.01;
             assert_false(fits(counts, p, V, N));
@@ -590,7 +591,7 @@ static void broken_logits_are_refused(void **state)
 
 enum { V3 = 7, N_DRAWS = 1500 };
 
-/* Probabilities of the token behind ids, by a whole forward pass. */
+/* Probabilities of the token after ids, by a whole forward pass. */
 static void next_token(struct rig *r, const int32_t *ids, size_t n, double temperature, double *p)
 {
     int32_t positions[TOKENS], doc[TOKENS] = {0};
@@ -607,7 +608,7 @@ static void next_token(struct rig *r, const int32_t *ids, size_t n, double tempe
 }
 
 /* Marginals of the second and third new token: they come from verified blocks, the third at times
- * as a drafted token that was taken, at times as a bonus. Numbers of texts are the draws. */
+ * as a drafted token that was accepted, at times as a bonus. Numbers of texts are the draws. */
 static void sampled_texts_have_the_targets_distribution(void **state)
 {
     (void)state;
@@ -639,7 +640,7 @@ static void sampled_texts_have_the_targets_distribution(void **state)
                 stats.offered[1] - stats.accepted[1] > N_DRAWS / 50);
     assert_true(fits(counts[0], second, V3, N_DRAWS));
     assert_true(fits(counts[1], third, V3, N_DRAWS));
-    /* The bound tells other distributions apart: a flat one. */
+    /* The bound refuses another distribution: a flat one. */
     for (size_t i = 0; i < V3; i++)
         flat[i] = 1.0 / V3;
     assert_false(fits(counts[0], flat, V3, N_DRAWS));

@@ -1,4 +1,5 @@
-/* The drafter as a whole on the first CPU device: who sees whom, bit for bit; recompute; repeats.
+/* The drafter as a whole on the first CPU device: which rows see which, bit for bit; recompute;
+ * repeats.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -132,7 +133,7 @@ static void blocks_see_their_own_past_only(void **state)
     (void)state;
     struct rig *r = open_rig(CLD_F32, false, CLD_ATTENTION_SPARSE);
     float *before = outputs(r), *after;
-    /* Features at the anchor of block 1 (document 0, anchor 17) and behind it. */
+    /* Features at the anchor of block 1 (document 0, anchor 17) and after it. */
     for (int p = 17; p < 36; p++)
         feature(r, 0, p)[p % (TAPS * HIDDEN)] += 1;
     after = outputs(r);
@@ -150,7 +151,7 @@ static void blocks_see_their_own_past_only(void **state)
     assert_true(block_equal(before, after, 0));
     assert_false(block_equal(before, after, 1));
     free(before);
-    /* Tokens behind an anchor are labels, not inputs; the anchor's own token is input. */
+    /* Tokens after an anchor are labels, not inputs; the anchor's own token is input. */
     before = after;
     for (int p = 18; p < 36; p++)
         r->ids[0][p] = (r->ids[0][p] + 1) % (VOCAB - 1);
@@ -198,7 +199,8 @@ static float *gradients(struct rig *r, double *loss)
     float *z = outputs(r), *g = malloc(r->d.n_elems * sizeof *g);
     free(z);
     OK(cld_buf_fill(r->d.grads.buf, 0, cld_buf_bytes(r->d.grads.buf), 0, &err));
-    OK(cld_drafter_loss(&r->d, &r->batch, 1 / r->batch.sum_weight, true, &score, &err));
+    OK(cld_drafter_loss(&r->d, &r->batch, 1 / r->batch.sum_weight, CLD_LOSS_GRADIENT, &score,
+                        &err));
     OK(cld_drafter_backward(&r->d, &r->batch, &err));
     OK(cld_drafter_check_tiles(&r->d, &err));
     OK(cld_tensor_read(&r->d.grads, 0, 1, g, &err));
@@ -212,7 +214,7 @@ static void recompute_and_repeats_give_the_same_bits(void **state)
     for (int i = 0; i < 4; i++) {
         double loss[3];
         struct cld_drafter_options options = {.storage = i % 2 ? CLD_BF16 : CLD_F32, .train = true};
-        size_t intermediate = i / 2 ? 1024 : 80; /* gate and up have room for more than they are */
+        size_t intermediate = i / 2 ? 1024 : 80; /* 1024: norm1, q and k fit into gate and up */
         struct rig *cached = open_rig_of(options, intermediate);
         options.recompute = true;
         struct rig *again = open_rig_of(options, intermediate);
@@ -288,10 +290,10 @@ static void gradients_match_finite_differences(void **state)
     close_rig(r);
 }
 
-/* What others must know of a pass, where it reads weights and gradients of theirs in time. */
+/* Follows the progress that a pass reports: weights before it reads them, gradients when final. */
 struct follower {
     struct rig *r;
-    float *weights, *grads; /* [n_elems] all weights; gradients as they were told to be final */
+    float *weights, *grads; /* [n_elems] all weights; gradients when they were reported as final */
     size_t n_told;          /* buckets so far */
 };
 
@@ -322,7 +324,7 @@ static enum cld_status note(void *arg, size_t n_done, struct cld_error *e)
     return s;
 }
 
-static void a_pass_tells_what_it_needs_and_has(void **state)
+static void a_pass_reports_what_it_needs_and_has(void **state)
 {
     (void)state;
     double loss[2];
@@ -330,7 +332,7 @@ static void a_pass_tells_what_it_needs_and_has(void **state)
     struct cld_drafter *d = &r->d;
     size_t n_bytes = d->n_elems * sizeof(float), n_buckets = cld_drafter_n_buckets(d);
     struct follower f = {r, malloc(n_bytes), calloc(1, n_bytes), 0};
-    float *plain = gradients(r, &loss[0]), *told, *z = outputs(r);
+    float *plain = gradients(r, &loss[0]), *followed, *z = outputs(r);
     OK(cld_tensor_read(&d->weights, 0, 1, f.weights, &err));
     OK(cld_buf_fill(d->weights.buf, 0, n_bytes, 0x7fc00000u, &err));
     d->hook_arg = &f;
@@ -341,14 +343,14 @@ static void a_pass_tells_what_it_needs_and_has(void **state)
     d->on_weights = NULL;
     f.n_told = 0;
     d->on_gradients = note;
-    told = gradients(r, &loss[1]);
+    followed = gradients(r, &loss[1]);
     assert_int_equal(f.n_told, n_buckets);
-    assert_memory_equal(plain, told, n_bytes);
-    assert_memory_equal(f.grads, told, n_bytes);
+    assert_memory_equal(plain, followed, n_bytes);
+    assert_memory_equal(f.grads, followed, n_bytes);
     free(f.weights);
     free(f.grads);
     free(plain);
-    free(told);
+    free(followed);
     free(z);
     free(arrived);
     close_rig(r);
@@ -408,7 +410,7 @@ int main(void)
         cmocka_unit_test(recompute_and_repeats_give_the_same_bits),
         cmocka_unit_test(dense_agrees_with_sparse),
         cmocka_unit_test(gradients_match_finite_differences),
-        cmocka_unit_test(a_pass_tells_what_it_needs_and_has),
+        cmocka_unit_test(a_pass_reports_what_it_needs_and_has),
         cmocka_unit_test(buckets_and_shards_tile_the_arenas),
     };
     return cmocka_run_group_tests(tests, find_cpu, close_devices);

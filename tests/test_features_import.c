@@ -75,11 +75,8 @@ static void run_target(size_t row)
         taps[i] = i;
     for (int i = 0; i < MAX_TOKENS; i++)
         positions[i] = i;
-    const struct cld_target_options options = {.n_tokens = MAX_TOKENS,
-                                               .n_positions = MAX_TOKENS,
-                                               .taps = taps,
-                                               .n_taps = LAYERS,
-                                               .no_head = true};
+    const struct cld_target_options options = {
+        .n_tokens = MAX_TOKENS, .n_positions = MAX_TOKENS, .taps = taps, .n_taps = LAYERS};
     OK(cld_model_config_read("examples/tiny", &config, &err));
     assert_int_equal(config.n_layers, LAYERS);
     r->hidden = config.hidden;

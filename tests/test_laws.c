@@ -86,7 +86,7 @@ static void a_plan_may_be_no_byte_over(void **state)
     OK(cld_plan_check(plan, "test", 4000, 3000, &err));
     FAILS(cld_plan_check(plan, "test", 3999, 3000, &err), CLD_E_MEMORY, "budget");
     FAILS(cld_plan_check(plan, "test", 4000, 2999, &err), CLD_E_MEMORY, "second");
-    /* Host memory beside the device's does not count; on a CPU it is the same memory. */
+    /* Pinned host memory does not count; on a CPU it is the same memory. */
     cld_plan_pinned(plan, &slot, &host, 5000, false, CLD_FOR_RING, "slot");
     OK(cld_plan_check(plan, "test", 4000, 3000, &err));
     assert_int_equal(cld_plan_pinned_bytes(plan), 5000);

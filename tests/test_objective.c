@@ -1,5 +1,5 @@
-/* Objectives beside the plain one, against references in double: what the head's rows get as their
- * gradient and what the loss is; who predicts what in each layout; how prefixes are drawn. */
+/* Objectives other than cross-entropy, against references in double: what the head's rows get as
+ * their gradient and what the loss is; who predicts what in each layout; how prefixes are drawn. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,7 +99,8 @@ static struct rig *run(struct cld_drafter_objective objective, bool anchor_first
     }
     OK(cld_batch_build(&r->batch, r->docs, DOCS, &rules, false, &err));
     OK(cld_drafter_forward(&r->d, &r->batch, &err));
-    OK(cld_drafter_loss(&r->d, &r->batch, 1 / r->batch.sum_weight, true, &r->score, &err));
+    OK(cld_drafter_loss(&r->d, &r->batch, 1 / r->batch.sum_weight, CLD_LOSS_GRADIENT, &r->score,
+                        &err));
     OK(cld_tensor_read(&r->d.z, 0, DRAFT, r->z, &err));
     OK(cld_tensor_read(&r->d.dzs, 0, r->batch.n_supervised, r->dzs, &err));
     return r;
@@ -132,13 +133,13 @@ static void log_softmax(const struct rig *r, const double *x, double temperature
         out[v] -= top + log(sum);
 }
 
-/* Token `behind` tokens behind the anchor of a row's block, whether it counts, and its place. */
+/* Token `after` tokens after the anchor of a row's block, whether it counts, and its place. */
 static bool label_of(const struct rig *r, size_t row, bool anchor_first, int32_t *label, size_t *at)
 {
     size_t block = row / BLOCK, doc = block / 3;
-    size_t behind = row % BLOCK + anchor_first;
-    size_t p = (size_t)r->anchors[doc][block % 3] + behind;
-    if (!behind || p >= TOKENS || !r->mask[doc][p])
+    size_t after = row % BLOCK + anchor_first;
+    size_t p = (size_t)r->anchors[doc][block % 3] + after;
+    if (!after || p >= TOKENS || !r->mask[doc][p])
         return false;
     *label = r->ids[doc][p];
     *at = doc * TOKENS + p;
@@ -191,7 +192,7 @@ static void compare(struct rig *r, bool anchor_first, const double *weights, dou
         }
         assert_int_equal(r->batch.place[row], n);
         assert_int_equal(r->batch.labels[n], l.label);
-        /* What the target says of a token it says at the one before. */
+        /* The target's distribution of a token is at the token before. */
         set_teacher(&l, at - 1);
         double z[H];
         for (int k = 0; k < H; k++)

@@ -1,5 +1,5 @@
 /* Whole runs with several workers on parts and copies of one CPU: they learn what one worker
- * learns, bit for bit the same each time, whoever works with whom, and end cleanly whatever
+ * learns, bit for bit the same each time, whichever workers there are, and end cleanly whatever
  * happens. */
 #include <float.h>
 #include <jansson.h>

@@ -67,7 +67,7 @@ check 'which is a number' test "${n:-0}" -gt 1
 
 expect 'rows must divide among drafters' 2 '8 parts for 3 drafters' train configs/tiny.ini \
     --set "run.dir=$scratch/bad" --set train.micro_rows=1 --set devices.drafters=0,0,0
-expect 'targets need a drafter' 2 'nobody trains the drafter' plan configs/tiny.ini \
+expect 'targets need a drafter' 2 'no device trains the drafter' plan configs/tiny.ini \
     --set devices.targets=0,0
 
 verdict

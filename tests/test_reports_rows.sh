@@ -50,7 +50,7 @@ for row in 0 1 2 3 7; do
         test "$(grep -oE "row $row, supervised tokens [0-9]+ to [0-9]+ of [0-9]+" "$scratch/stderr")" = \
         "row $row, supervised tokens 63 to 67 of 69"
 done
-check 'row 4: system is in front' log 'row 4, supervised tokens 45 to 49 of 51'
+check 'row 4: system is the first message' log 'row 4, supervised tokens 45 to 49 of 51'
 check 'row 5: system_prompt too' log 'row 5, supervised tokens 45 to 49 of 51'
 check 'row 6: weight 1 means nothing' log 'row 6, supervised tokens 24 to 39 of 69'
 skipped images images_beside_conversations

@@ -80,6 +80,7 @@ static void keys_of_chats(void **state)
         {"{" CHAT ", \"weight\": 1}", CLD_ROW_FINE, ""},
         {"{" CHAT ", \"weight\": 0.5}", CLD_ROW_UNSUPPORTED, "weight"},
         {"{" CHAT ", \"train\": false}", CLD_ROW_UNSUPPORTED, "train"},
+        {"{" CHAT ", \"train_on_inputs\": true}", CLD_ROW_UNSUPPORTED, "train_on_inputs"},
         {"{" CHAT ", \"prefix\": true}", CLD_ROW_UNSUPPORTED, "prefix"},
         {"{" CHAT ", \"system\": 3}", CLD_ROW_UNSUPPORTED, "system"},
         {"{" CHAT ", \"system\": \"x\", \"system_prompt\": \"y\"}", CLD_ROW_CONTRADICTORY,
@@ -259,6 +260,9 @@ static void keys_of_ready_ids(void **state)
          ""},
         {MASK ", \"pixel_values\": [1]", CLD_ROW_UNSUPPORTED, "pixel_values", ""},
         {MASK ", \"loss_weights\": [1]", CLD_ROW_UNSUPPORTED, "loss_weights", ""},
+        {MASK ", \"doc_lens\": [2, 4]", CLD_ROW_UNSUPPORTED, "doc_lens", ""},
+        {MASK ", \"sequence_id\": [0, 0, 1, 1, 1, 1]", CLD_ROW_UNSUPPORTED, "sequence_id", ""},
+        {MASK ", \"prompt_id\": \"x\", \"prompt_length\": 3", CLD_ROW_FINE, "", "|4 5 6*7*8*9 "},
     };
     struct cld_ready_row row = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

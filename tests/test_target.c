@@ -76,7 +76,7 @@ static void assert_gaps(const struct cld_tensor *t, size_t run, size_t stride, s
 static void test_generated_heads_end_in_zeros(void **state)
 {
     (void)state;
-    struct fixture *f = open_target(12); /* halves of 6 in room for 8 */
+    struct fixture *f = open_target(12); /* halves of 6, padded to 8 */
     const struct cld_target_layer *l = &f->t.layers[0];
     assert_int_equal(l->wq.n_rows, 4 * 16);
     assert_int_equal(l->wo.n_cols, 4 * 16);

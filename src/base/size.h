@@ -52,4 +52,10 @@ static inline size_t cld_round_up(size_t a, size_t b)
     return cld_mul(cld_div_up(a, b), b);
 }
 
+/* Bytes as GiB, for messages. */
+static inline double cld_gib(double n_bytes)
+{
+    return n_bytes / (1024.0 * 1024.0 * 1024.0);
+}
+
 #endif

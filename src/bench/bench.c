@@ -119,7 +119,7 @@ enum cld_status cld_bench_open_queue(const struct cld_bench *b, bool profile,
     struct cld_queue_options options = {
         .name = "bench",
         .profile = profile,
-        .budget_bytes = cld_worker_budget_bytes(b->cfg, b->device),
+        .budget_bytes = cld_plan_budget_bytes(b->cfg, b->device),
         .tuning = &tuning,
         .programs = {.source = b->cfg->runtime.program, .modules = b->cfg->runtime.modules}};
     enum cld_status s = cld_tuning_of(b->cfg, b->device, &tuning, err);

@@ -17,12 +17,13 @@ static enum cld_status start(const struct cld_bench *b, const struct cld_config 
     struct cld_worker w;
     struct cld_worker_options options = {.name = "bench",
                                          .train = true,
-                                         .given_features = !cfg->bench.target,
+                                         .role = cfg->bench.target ? CLD_ROLE_BOTH
+                                                                   : CLD_ROLE_DRAFTER_WITHOUT_RING,
                                          .n_rows = cfg->train.micro_rows};
     enum cld_status s = CLD_OK;
     if ((s = cld_worker_plan(&w, cfg, b->setup, b->device, &options, err)) ||
         (s = cld_worker_check(&w, err)) || (s = cld_worker_create(&w, err)) ||
-        (options.given_features && (s = cld_worker_make_up_features(&w, err))) ||
+        (!cfg->bench.target && (s = cld_worker_make_up_features(&w, err))) ||
         (s = cld_worker_warm_up(&w, err)))
         goto done;
     struct cld_queue_counts counts = cld_queue_counts(w.q);

@@ -55,7 +55,7 @@ enum cld_status cld_bench_case_create(struct cld_bench_case *c, const struct cld
 {
     enum cld_status s = CLD_OK;
     if ((s = cld_plan_check(c->plan, cld_queue_name(c->q), cld_queue_budget_bytes(c->q),
-                            cld_worker_max_buffer_bytes(b->cfg, b->device), err)) ||
+                            cld_plan_max_buffer_bytes(b->cfg, b->device), err)) ||
         (s = cld_plan_create(c->plan, c->q, err)))
         return s;
     for (size_t i = 0; i < c->n_operands && !s; i++)

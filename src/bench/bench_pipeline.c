@@ -28,7 +28,7 @@ static enum cld_status leave_target_out(struct runner *t, struct cld_error *err)
         return cld_fail(err, CLD_E_USAGE, "name no devices.targets, or set bench.target = yes",
                         "bench.target is no, and there are %zu target workers", t->set.n_targets);
     for (size_t i = 0; i < t->set.n_drafters; i++)
-        t->set.at[i].options.given_features = true;
+        t->set.workers[i].options.role = CLD_ROLE_DRAFTER_WITHOUT_RING;
     return CLD_OK;
 }
 
@@ -108,7 +108,7 @@ static enum cld_status write_steps(const struct runner *t, const struct cld_benc
     *median_ms = r.median_ms;
     cld_info(
         "waits of a step, means over workers: %.3f ms for slots, %.3f ms for features, %.3f ms "
-        "for the exchange, which was under way for %.3f ms",
+        "for reduce-scatter and all-gather, which were under way for %.3f ms",
         t->waits.slot_ms, t->waits.features_ms, t->waits.exchange_ms, t->waits.exchange_whole_ms);
     for (size_t i = 0; i < t->set.n_targets + t->set.n_drafters; i++) {
         const struct cld_worker_facts *w = cld_pipeline_facts(t->pipeline, i);

@@ -187,7 +187,7 @@ static enum cld_status open_site(struct site *p, struct session *t, const struct
         (s = cld_config_given_text(&p->cfg, &p->options, err)))
         return s;
     if (!(s = cld_config_check(&p->cfg, CLD_CONFIG_BENCH, err)))
-        s = cld_worker_set_devices(t->devices, &p->cfg, t->o->device, &p->device, err);
+        s = cld_worker_find_device(t->devices, &p->cfg, t->o->device, &p->device, err);
     if (s && !is_of_point(s))
         return s;
     if (s) {
@@ -338,7 +338,7 @@ static enum cld_status open_session(struct session *t, const struct cld_config *
         return cld_fail_memory(err, "records");
     if ((!t->sweeping && (s = cld_config_check(cfg, CLD_CONFIG_BENCH, err))) ||
         (s = cld_sweep_open(cfg, &t->sweep, err)) || (s = cld_devices_open(&t->devices, err)) ||
-        (s = cld_worker_set_devices(t->devices, cfg, o->device, &t->roof.device, err)) ||
+        (s = cld_worker_find_device(t->devices, cfg, o->device, &t->roof.device, err)) ||
         (o->compare && (s = cld_bench_baseline_open(o->compare, &t->baseline, err))))
         return s;
     return o->out ? cld_bench_journal_open(o->out, &t->journal, err) : CLD_OK;

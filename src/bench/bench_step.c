@@ -26,7 +26,8 @@ static enum cld_status open_stepper(struct stepper *t, const struct cld_bench *b
     struct cld_worker_options options = {.name = "bench",
                                          .train = true,
                                          .profile = profile,
-                                         .given_features = !with_target,
+                                         .role = with_target ? CLD_ROLE_BOTH
+                                                             : CLD_ROLE_DRAFTER_WITHOUT_RING,
                                          .n_rows = b->cfg->train.micro_rows};
     memset(t, 0, sizeof *t);
     t->b = b;

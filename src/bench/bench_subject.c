@@ -47,8 +47,9 @@ static enum cld_status add_planned(const struct cld_config *cfg,
     struct cld_worker w = {0};
     int64_t mask_token = -1;
     const struct cld_worker_options options = {.name = "plan",
+                                               .role = cfg->eval.decode_rows ? CLD_ROLE_DECODER
+                                                                             : CLD_ROLE_BOTH,
                                                .train = true,
-                                               .decode = cfg->eval.decode_rows > 0,
                                                .n_rows = cfg->train.micro_rows,
                                                .gemm_uses = all};
     enum cld_status s = cld_config_check(cfg, CLD_CONFIG_PLAN, err);

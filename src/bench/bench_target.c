@@ -67,8 +67,7 @@ static enum cld_status measure(const struct cld_bench *b, struct cld_queue *q, b
                                          .attention = b->cfg->attention.backend,
                                          .n_positions = b->cfg->data.max_length,
                                          .taps = taps,
-                                         .n_taps = n_taps,
-                                         .no_head = true};
+                                         .n_taps = n_taps};
     struct cld_bench_result r = {.what = "target"};
     enum cld_status s = cld_bench_batch(b, &t.batch, err);
     options.n_tokens = t.batch.n_ctx;

@@ -198,7 +198,7 @@ static void *producer_thread(void *arg)
     struct producer *p = arg;
     struct cld_queue *q = NULL;
     struct cld_queue_options options = {
-        .name = "ring", .budget_bytes = cld_worker_budget_bytes(p->b->cfg, &p->device)};
+        .name = "ring", .budget_bytes = cld_plan_budget_bytes(p->b->cfg, &p->device)};
     p->status = cld_queue_open(&p->device, &options, &q, &p->err);
     if (!p->status)
         p->status = produce(p, q, &p->err);

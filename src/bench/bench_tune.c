@@ -194,10 +194,10 @@ enum cld_status cld_tune_run(const struct cld_config *cfg, const struct cld_tune
         .programs = {.source = cfg->runtime.program, .modules = cfg->runtime.modules}};
     char *path = NULL;
     enum cld_status s = cld_devices_open(&devices, err);
-    if (s || (s = cld_worker_set_devices(devices, cfg, o->device, &device, err)))
+    if (s || (s = cld_worker_find_device(devices, cfg, o->device, &device, err)))
         goto done;
     t.shapes.bench = (struct cld_bench){.cfg = cfg, .device = &device, .devices = devices};
-    queue.budget_bytes = cld_worker_budget_bytes(cfg, &device);
+    queue.budget_bytes = cld_plan_budget_bytes(cfg, &device);
     cld_info("device %zu: %s (%s, driver %s)", device.index, device.name, device.platform,
              device.driver);
     if ((s = table_path(&t, &path, err)) || (s = cld_tune_shapes_read(&t.shapes, err)) ||

@@ -137,7 +137,7 @@ static enum cld_status run_docs(struct runner *r, size_t first, size_t n, double
         (s = upload_features(r, first, n, err)) ||
         (s = cld_drafter_forward(&r->d, &r->batch, err)) ||
         (s = keep_output(r, (size_t)(r->k.docs[first].anchors - r->k.doc_anchors), err)) ||
-        (s = cld_drafter_loss(&r->d, &r->batch, inv_sum_weight, true, score, err)))
+        (s = cld_drafter_loss(&r->d, &r->batch, inv_sum_weight, CLD_LOSS_GRADIENT, score, err)))
         return s;
     return cld_drafter_backward(&r->d, &r->batch, err);
 }

@@ -100,11 +100,13 @@ static enum cld_status evaluate(const struct cld_config *cfg, const char *drafte
          ((s = cld_feature_identity_make(cfg, &setup, cld_feed_tokenizer_hash(feed), &id, err)) ||
           (s = cld_feature_store_open(cfg, &id, &store, err)))) ||
         (s = cld_devices_open(&devices, err)) ||
-        (s = cld_worker_set_devices(devices, cfg, NULL, &device, err)))
+        (s = cld_worker_find_device(devices, cfg, NULL, &device, err)))
         goto done;
-    struct cld_worker_options options = {
-        .name = "evaluator", .given_features = offline, .n_rows = cfg->train.micro_rows};
-    options.decode = cfg->eval.decode_rows && !offline;
+    struct cld_worker_options options = {.name = "evaluator",
+                                         .role = offline ? CLD_ROLE_DRAFTER_WITHOUT_RING
+                                                 : cfg->eval.decode_rows ? CLD_ROLE_DECODER
+                                                                         : CLD_ROLE_BOTH,
+                                         .n_rows = cfg->train.micro_rows};
     if (offline && cfg->eval.decode_rows)
         cld_info("features are read (features.mode = offline): no target runs, nothing is decoded");
     cld_feed_check_positions(feed, setup.target.max_positions);

@@ -21,8 +21,8 @@ static enum cld_status list_run(const struct cld_config *cfg, const struct cld_s
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < set->n_targets + set->n_drafters && !s; i++) {
         struct cld_worker w;
-        struct cld_device_info device = set->at[i].device;
-        struct cld_worker_options options = set->at[i].options;
+        struct cld_device_info device = set->workers[i].device;
+        struct cld_worker_options options = set->workers[i].options;
         device.class = class;
         options.list = list;
         if (!(s = cld_worker_plan(&w, cfg, setup, &device, &options, err)) &&

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/size.h"
 #include "cli/cmd.h"
 #include "formats/json_fields.h"
 #include "workers/status_file.h"
@@ -23,18 +24,11 @@ static const char *text_of(const json_t *o, const char *key)
     return v ? v : "?";
 }
 
-/* A state that only a living run can be in, and no living run, means that it died. */
-static bool has_ended(const char *state)
-{
-    return !strcmp(state, "finished") || !strcmp(state, "failed") || !strcmp(state, "interrupted");
-}
-
 static void print_worker(const json_t *w)
 {
-    static const double gib = 1024.0 * 1024.0 * 1024.0;
     printf("%-12s %-24s busy %3.0f%%  memory %.3f of %.3f GiB  %s\n", text_of(w, "name"),
-           text_of(w, "state"), 100 * real_of(w, "busy"), real_of(w, "held_bytes") / gib,
-           real_of(w, "budget_bytes") / gib, text_of(w, "device"));
+           text_of(w, "state"), 100 * real_of(w, "busy"), cld_gib(real_of(w, "held_bytes")),
+           cld_gib(real_of(w, "budget_bytes")), text_of(w, "device"));
 }
 
 static void print_status(const json_t *root, bool alive)
@@ -43,7 +37,7 @@ static void print_status(const json_t *root, bool alive)
     double age_s = fmax(0, difftime(time(NULL), (time_t)real_of(root, "updated_unix")));
     size_t i;
     json_t *w;
-    if (alive || has_ended(state))
+    if (alive || cld_run_has_ended(state))
         printf("run          %s", state);
     else
         printf("run          died while it was %s; continue with --resume", state);

@@ -1,8 +1,8 @@
 /* answers.h - the output of generate.h: JSONL that a run goes on with.
  *
  * A line: {"row", "source", "id", "messages", "input_ids", "loss_mask", "finish", "cldraft"}; "row"
- * and "source" are the prompt's (prompts.h), "cldraft" says by which template and tokenizer the
- * tokens are made. One thread at a time. */
+ * and "source" are the prompt's (prompts.h), "cldraft" names the template and the tokenizer of the
+ * tokens. One thread at a time. */
 #ifndef CLD_DATA_ANSWERS_H
 #define CLD_DATA_ANSWERS_H
 

@@ -63,14 +63,14 @@ static enum cld_status run_target(struct cld_decoder *d, const int32_t *ids, siz
     return s ? s : cld_token_sampler_read(&d->sampler, rows, n_rows, err);
 }
 
-/* The token behind this row of the last pass, for the end of the text. */
+/* The token after this row of the last pass, for the end of the text. */
 static enum cld_status choose(struct cld_decoder *d, size_t row, int32_t *token,
                               struct cld_error *err)
 {
     return cld_token_sampler_token(&d->sampler, row, d->text_number, d->n, token, err);
 }
 
-/* The block behind the text's last token: what the drafter thinks comes next, or nothing. */
+/* The block after the text's last token: the drafted tokens, or none. */
 static enum cld_status fill_block(struct cld_decoder *d, enum cld_decode_way way, int32_t *block,
                                   struct cld_error *err)
 {
@@ -81,7 +81,7 @@ static enum cld_status fill_block(struct cld_decoder *d, enum cld_decode_way way
         block[o] = d->block.mask_token;
     if (way != CLD_DECODE_DRAFTED)
         return CLD_OK;
-    /* The taps of the last pass begin with the tokens that came to the context in it. */
+    /* The first taps of the last pass are those of the tokens that joined the context in it. */
     if ((s = cld_batch_continue(&d->batch, d->ids, d->drafter->n_cached, n_before, &d->block,
                                 err)) ||
         (s = cld_drafter_forward(d->drafter, &d->batch, err)))
@@ -98,7 +98,7 @@ static bool is_done(const struct cld_decoder *d)
            cld_token_sampler_ends(&d->sampler, d->ids[d->n - 1]);
 }
 
-/* One pass of the target; adds to the text what it took and its own choice. */
+/* One pass of the target; adds the accepted tokens and its own choice to the text. */
 static enum cld_status cycle(struct cld_decoder *d, enum cld_decode_way way,
                              struct cld_decode_stats *stats, struct cld_error *err)
 {
@@ -112,7 +112,7 @@ static enum cld_status cycle(struct cld_decoder *d, enum cld_decode_way way,
         return s;
     for (size_t o = 1; o < n_rows; o++)
         if (block[o] < 0)
-            return cld_fail(err, CLD_E_NUMERIC, "take an earlier checkpoint",
+            return cld_fail(err, CLD_E_NUMERIC, "use an earlier checkpoint",
                             "text %llu, token %zu: a logit of the drafter is NaN",
                             (unsigned long long)d->text_number, d->n - 1 + o);
     if ((s = run_target(d, block, n_rows, n_rows, err)))
@@ -199,6 +199,6 @@ enum cld_status cld_decode_text(struct cld_decoder *d, const struct cld_decode_r
     stats->ms += cld_clock_ms() - begun;
     d->n = cld_min(d->n, n_prompt + rules->n_new);
     if (d->drafter)
-        d->drafter->n_cached = 0; /* whoever works with the drafter next begins at nothing */
+        d->drafter->n_cached = 0; /* the next use of the drafter starts without a context */
     return s;
 }

@@ -9,16 +9,10 @@
 #include "ops/op_objective.h"
 #include "ops/ops.h"
 
-/* Room for rows is rounded up, so that a matrix never has one row (a vector is one row). */
-static const size_t row_workspace = 16;
-
 enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, struct cld_error *err)
 {
-    bool slides = false;
-    for (size_t i = 0; i < cld_min(c->n_layers, CLD_MAX_DRAFT_LAYERS); i++)
-        slides |= c->sliding[i];
     if (!c->n_layers || c->n_layers > CLD_MAX_DRAFT_LAYERS)
-        return cld_fail(err, CLD_E_USAGE, "change drafter.layers",
+        return cld_fail(err, CLD_E_USAGE, "set drafter.layers to a number in this range",
                         "a drafter has 1 to %d layers, not %zu", CLD_MAX_DRAFT_LAYERS, c->n_layers);
     if (!c->n_heads || !c->n_kv_heads || c->n_heads % c->n_kv_heads)
         return cld_fail(err, CLD_E_USAGE, "query heads must be a multiple of KV heads",
@@ -39,7 +33,7 @@ enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, str
     if (c->anchor_first && c->block_size > 63)
         return cld_fail(err, CLD_E_USAGE, "63 tokens and the known one are the most",
                         "an anchor-first drafter with block_size %zu", c->block_size);
-    if (slides && c->sliding_window < c->block_size)
+    if (cld_drafter_slides(c) && c->sliding_window < c->block_size)
         return cld_fail(err, CLD_E_USAGE, "set drafter.sliding_window to block_size or more",
                         "a sliding layer with window %zu and block size %zu", c->sliding_window,
                         c->block_size);
@@ -59,9 +53,9 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
     d->config = *config;
     d->limits = *limits;
     d->options = *options;
-    d->limits.n_ctx = cld_round_up(cld_max(limits->n_ctx, row_workspace), row_workspace);
+    d->limits.n_ctx = cld_round_up(cld_max(limits->n_ctx, CLD_ROW_GRAIN), CLD_ROW_GRAIN);
     d->limits.n_blocks = cld_max(
-        1, cld_div_up(cld_round_up(cld_mul(limits->n_blocks, config->block_size), row_workspace),
+        1, cld_div_up(cld_round_up(cld_mul(limits->n_blocks, config->block_size), CLD_ROW_GRAIN),
                       config->block_size));
     d->limits.loss_chunk = cld_max(1, limits->loss_chunk);
     d->q = q;

@@ -39,6 +39,15 @@ struct cld_drafter_config {
     bool sliding_causal;                /* in-block causality of sliding layers */
 };
 
+/* Whether any layer slides. */
+static inline bool cld_drafter_slides(const struct cld_drafter_config *c)
+{
+    for (size_t i = 0; i < c->n_layers && i < CLD_MAX_DRAFT_LAYERS; i++)
+        if (c->sliding[i])
+            return true;
+    return false;
+}
+
 /* CLD_E_USAGE with the numbers if the geometry makes no sense. */
 enum cld_status cld_drafter_config_check(const struct cld_drafter_config *c, struct cld_error *err);
 
@@ -48,7 +57,7 @@ struct cld_param {
     char name[80];         /* as published: "layers.0.self_attn.q_proj.weight" */
     size_t n_rows, n_cols; /* a norm: 1 row */
     bool is_vector;
-    bool joined; /* it lies right behind the one before it, see struct cld_packed */
+    bool packed; /* it directly follows the one before it, see struct cld_packed */
     size_t at;   /* element offset in the arenas */
     struct cld_tensor weight, grad;
 };
@@ -58,10 +67,10 @@ struct cld_drafter_limits {
     size_t n_ctx, n_blocks; /* of one forward and backward */
     size_t loss_chunk;      /* blocks whose logits exist at once */
     size_t n_positions;     /* rows of the rotary table: context plus a block */
-    /* tokens of one text whose keys and values are kept from pass to pass; 0: none */
+    /* tokens of one text in the KV cache; 0: no cache */
     size_t n_cached;
 };
-/* What the gradient is of, where it is not the cross-entropy with the batch's weights. */
+/* The training objective; zero: cross-entropy with the batch's weights. */
 struct cld_drafter_objective {
     bool dpace; /* the batch's weights are replaced (cl/dpace.cl) */
     bool soft;  /* the loss is against the target's distribution (cl/soft_targets.cl) */
@@ -75,9 +84,10 @@ struct cld_drafter_options {
     enum cld_attention_backend attention;
     bool train;     /* gradients and optimizer state exist */
     bool ema;       /* and a moving mean of the weights */
-    bool recompute; /* keep only the inputs of layers; run them again in the backward pass */
-    /* With several drafters each keeps the optimizer state of one part of the parameters, and
-     * updates that one: the shard-th of n_shards; 0 of 0 or of 1 is the whole. */
+    bool recompute; /* activation recomputation: only inputs of layers live until the backward pass
+                     */
+    /* With several drafters each has the optimizer state of one shard of the parameters and updates
+     * it: the shard-th of n_shards; 0 of 0 or of 1 is the whole. */
     size_t shard, n_shards;
     /* [C, K*H or more], declared in the same plan; NULL: a tensor of its own. Taps come first. */
     const struct cld_tensor *features;
@@ -88,11 +98,11 @@ struct cld_packed {
     struct cld_tensor weight, grad;
 };
 
-/* Tensors of one layer. Norm statistics are kept; drafter_memory.c lists which are recomputed. */
+/* Tensors of one layer; drafter_memory.c lists how long each is needed. */
 struct cld_drafter_layer {
     struct cld_tensor x_in, rstd1, y1, q_raw, q, rstd_q, k_raw, k, rstd_k, v, o, lse;
     struct cld_tensor x_mid, rstd2, y2, gate_up, gate, up, act; /* gate_up [R, 2 I]: both */
-    /* Matrices that lie one behind the other, as one: products of the same rows by all of them. */
+    /* Packed matrices: they follow each other in the arena, so that one GEMM uses all of them. */
     struct cld_packed qkv, kv, gu;
     struct cld_param *ln1, *wq, *wk, *wv, *wo, *qn, *kn, *ln2, *wg, *wu, *wd;
     size_t fwd_first, fwd_n, back_first, back_n; /* their operations in the lists */
@@ -122,7 +132,7 @@ struct cld_drafter {
     struct cld_tensor master, m, v; /* [1, shard_n]; F32 runs: master is that part of weights */
     struct cld_tensor ema;          /* [1, shard_n] F32, with options.ema: moving mean of master */
     struct cld_tensor shard_sum,
-        shard_in; /* with shards: [1, shard_n] F32, see gradient_exchange.h */
+        shard_in; /* with shards: [1, shard_n] F32, see workers/collectives.h */
     struct cld_param *fc, *hidden_norm, *norm;
     struct cld_drafter_memory memory;
 
@@ -139,7 +149,8 @@ struct cld_drafter {
     struct cld_tensor x_out, rstd_out, z; /* of the last layer, and its norm */
     /* gradients of activations, shared by layers; stored like activations but for d_ctx, F32 */
     struct cld_tensor dz, dx, d_o, d_ctx, d_fc;
-    /* d_qkv [C + R, all columns of q, k and v], those of q behind the context alone; its columns */
+    /* d_qkv [C + R, columns of q, k and v], those of q only after the context; views of its columns
+     */
     struct cld_tensor d_qkv, d_q, d_k, d_v, d_kv;
     /* loss: supervised rows only */
     struct cld_tensor sup_rows, place, labels, weights_row, ce, hit, zs, dzs, logits, d_logits;
@@ -156,21 +167,20 @@ struct cld_drafter {
     struct cld_span *spans; /* [draft rows], host, like the next two; from cld_drafter_prepare */
     float *host_ce;
     int32_t *host_hit;
-    size_t n_cached; /* tokens whose keys and values are there (limits.n_cached); the caller's to
-                        set */
+    size_t n_cached; /* tokens in the KV cache now (at most limits.n_cached); set by the caller */
     struct cld_extents extents;
     uint64_t tiles_expected[3]; /* since the last reset: forward, dQ, dK/dV */
-    /* Set by who wants to know how far a pass is, on its thread; NULL: nobody. on_gradients:
-     * kernels up to those that make the first n_done buckets of gradients (cld_drafter_bucket) are
-     * enqueued. on_weights: those that come next read weights of buckets from `first` on. */
+    /* Progress of a pass, for collectives; called on its thread, NULL: not called. on_gradients:
+     * the kernels that make the first n_done buckets of gradients (cld_drafter_bucket) are
+     * enqueued. on_weights: the next kernels read weights of buckets from `first` on. */
     enum cld_status (*on_gradients)(void *arg, size_t n_done, struct cld_error *err);
     enum cld_status (*on_weights)(void *arg, size_t first, struct cld_error *err);
     void *hook_arg;
 };
 
-/* Declares every tensor in `plan` and writes the lists. Needs a queue only to choose kernels; makes
- * nothing on it. *d is zeroed first; free with cld_drafter_free after the plan's buffers are gone
- * or kept (it frees host memory only). */
+/* Declares every tensor in `plan` and writes the lists. Needs a queue only to choose kernels;
+ * creates nothing on it. *d is zeroed first; free with cld_drafter_free, which frees host memory
+ * only. */
 enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_drafter_config *config,
                                      const struct cld_drafter_limits *limits,
                                      const struct cld_drafter_options *options, struct cld_queue *q,
@@ -178,7 +188,8 @@ enum cld_status cld_drafter_describe(struct cld_drafter *d, const struct cld_dra
                                      struct cld_plan *plan, struct cld_error *err);
 void cld_drafter_free(struct cld_drafter *d); /* NULL-safe */
 
-/* After cld_plan_create, once: uploads the rotary table, takes the host memory of a micro-batch. */
+/* After cld_plan_create, once: uploads the rotary table, allocates the host memory of a
+ * micro-batch. */
 enum cld_status cld_drafter_prepare(struct cld_drafter *d, struct cld_error *err);
 
 /* Normal(0, std) matrices and norms of one, a pure function of the seed; moments zero. */
@@ -201,8 +212,8 @@ static inline struct cld_tensor cld_param_part(const struct cld_tensor *arena,
 size_t cld_drafter_shard(const struct cld_drafter *d, size_t i, size_t n_shards, size_t *first);
 /* A backward pass completes gradients in this order: matrices of the last layer's MLP, of its
  * attention, ..., of layer 0's attention, fc, all vectors; a forward pass needs weights in the
- * reverse one. Each of these parts is cut into as many buckets, so that what moves bucket by bucket
- * begins and ends soon; those of a small part may be empty. */
+ * reverse one. Each of these parts is cut into as many buckets, so that transfers
+ * begin and end soon; buckets of a small part may be empty. */
 enum { CLD_PART_BUCKETS = 8 };
 static inline size_t cld_drafter_n_buckets_of(const struct cld_drafter_config *c)
 {
@@ -214,25 +225,26 @@ static inline size_t cld_drafter_n_buckets(const struct cld_drafter *d)
 }
 /* Elements [*first, *first + n) of the arenas are bucket i; returns n. */
 size_t cld_drafter_bucket(const struct cld_drafter *d, size_t i, size_t *first);
-/* The same of what of it is in a shard, the shard-th of options.n_shards. */
+/* The same for the part of bucket i that is in a shard, the shard-th of options.n_shards. */
 size_t cld_drafter_bucket_part(const struct cld_drafter *d, size_t i, size_t shard, size_t *first);
 static inline bool cld_drafter_is_sharded(const struct cld_drafter *d)
 {
     return d->options.n_shards > 1;
 }
-/* The arena into which all weights are set: that of master weights, which is the weights themselves
- * where they are F32 or are not trained. Where the master is sharded it is the arena of gradients,
- * and cld_drafter_adopt is to follow. */
+/* The arena into which all weights are set: the master weights, or the weights themselves if they
+ * are F32 or not trained. If the master is sharded it is the arena of gradients; then call
+ * cld_drafter_adopt afterwards. */
 const struct cld_tensor *cld_drafter_master(const struct cld_drafter *d);
-/* With shards: makes weights of what was set into the arena of gradients - stored weights, own
- * shard of the master - and zeroes the gradients. Without: nothing is to be done. */
+/* With shards: sets the stored weights and the own shard of the master from the arena of gradients,
+ * and zeroes the gradients. Without: does nothing. */
 enum cld_status cld_drafter_adopt(struct cld_drafter *d, struct cld_error *err);
-/* With options.ema: the mean begins as the weights that were set. */
+/* With options.ema: the mean starts as the weights that were set. */
 enum cld_status cld_drafter_begin_ema(struct cld_drafter *d, struct cld_error *err);
-/* Between steps: puts the mean (its own shard) in the place of the weights, and brings those back,
- * the same bits. Drafters with shards exchange weights after either. Enqueued. */
-enum cld_status cld_drafter_show_ema(struct cld_drafter *d, bool show, struct cld_error *err);
-/* The stored weight follows the master, where they are two and whole. */
+/* Between steps: replaces the weights (of its own shard) by their mean, and brings them back, the
+ * same bits. Drafters with shards need an all-gather after either. Enqueued. */
+enum cld_status cld_drafter_show_ema(struct cld_drafter *d, struct cld_error *err);
+enum cld_status cld_drafter_hide_ema(struct cld_drafter *d, struct cld_error *err);
+/* Rounds the master to the stored weight, if both exist and the master is whole. */
 enum cld_status cld_drafter_round(struct cld_drafter *d, const struct cld_param *p,
                                   struct cld_error *err);
 /* Sets or reads one parameter, [n_rows * n_cols] float: the master (and the rounded weight). */
@@ -241,19 +253,21 @@ enum cld_status cld_drafter_set(struct cld_drafter *d, const struct cld_param *p
 enum cld_status cld_drafter_get(const struct cld_drafter *d, const struct cld_param *p, float *to,
                                 struct cld_error *err);
 
+enum cld_drafter_loss_kind { CLD_LOSS_SCORE, CLD_LOSS_GRADIENT };
+
 /* One micro-batch. Features of its context tokens are already in d->features (rows [0, n_ctx)).
- * Where d->n_cached tokens are kept, the batch goes on with their text: its context tokens are the
- * next ones (cld_batch_continue), and their keys and values stand behind the kept ones afterwards.
+ * If d->n_cached tokens are in the KV cache, the batch continues their text: its context tokens are
+ * the next ones (cld_batch_continue), and their keys and values are appended to the cache.
  * Uploads the batch, runs forward; then the loss. inv_sum_weight: 1 / sum of weights of the global
- * batch, by which gradients are scaled. `gradient`: dzs is computed for cld_drafter_backward, by
- * options.objective; without it the loss is always the cross-entropy with the batch's weights. With
- * D-PACE it is so with it, too: the score has what weights do not drift in.
- * Adds to *score. n_supervised = 0 is fine. The head must not change after the first loss. */
+ * batch: gradients are scaled by it. CLD_LOSS_GRADIENT: dzs is computed for cld_drafter_backward,
+ * by options.objective. The score always holds the cross-entropy with the batch's weights, also
+ * with D-PACE, whose own weights change from step to step. Adds to *score. n_supervised = 0 is
+ * fine. The head must not change after the first loss. */
 enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batch *b,
                                     struct cld_error *err);
 enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *b,
-                                 double inv_sum_weight, bool gradient, struct cld_score *score,
-                                 struct cld_error *err);
+                                 double inv_sum_weight, enum cld_drafter_loss_kind kind,
+                                 struct cld_score *score, struct cld_error *err);
 /* Logits of draft rows [first, first + n) of the last forward, n <= d->logits' rows, into its rows
  * [0, n). Enqueued. */
 enum cld_status cld_drafter_logits(struct cld_drafter *d, size_t first, size_t n,
@@ -264,8 +278,8 @@ enum cld_status cld_drafter_backward(struct cld_drafter *d, const struct cld_bat
                                      struct cld_error *err);
 
 /* Before a step: gradients of vectors become zero, those of matrices are overwritten by the first
- * backward pass from now on, which costs less than zeros to add to. Whoever reads gradients calls
- * cld_drafter_finish_grads first: where no pass ran since, it makes them zero. */
+ * backward pass from now on, which costs less than adding to zeros. Call cld_drafter_finish_grads
+ * before gradients are read: if no pass ran since, it makes them zero. */
 enum cld_status cld_drafter_forget_grads(struct cld_drafter *d, struct cld_error *err);
 enum cld_status cld_drafter_finish_grads(struct cld_drafter *d, struct cld_error *err);
 

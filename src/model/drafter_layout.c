@@ -209,15 +209,12 @@ static json_t *speculators_of(const struct cld_drafter_file *f, const char *veri
                                             "num_target_layers", "is_causal"};
     const struct cld_drafter_config *c = &f->config;
     json_t *nested = cld_drafter_config_json(f), *taps = json_array();
-    bool slides = false;
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         json_object_del(nested, elsewhere[i]);
     for (size_t i = 0; i < c->n_taps; i++)
         json_array_append_new(taps, json_integer(f->taps[i] + 1));
-    for (size_t i = 0; i < c->n_layers; i++)
-        slides |= c->sliding[i];
     /* vLLM takes the word for all layers: without sliding ones it must be true. */
-    bool non_causal = !slides || !c->sliding_causal;
+    bool non_causal = !cld_drafter_slides(c) || !c->sliding_causal;
     return json_pack(
         "{s:[s], s:s, s:o, s:I, s:I, s:I, s:o, s:I, s:b, s:b, s:s, s:s,"
         " s:{s:s, s:[{s:s, s:I}], s:s, s:{s:s, s:o}}}",

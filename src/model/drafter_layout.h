@@ -22,7 +22,7 @@ enum cld_status cld_drafter_check_borrowed(const char *drafter_dir, const char *
                                            const struct cld_model_config *target,
                                            struct cld_error *err);
 
-/* The config.json of a drafter in the published layout; NULL: no memory. */
+/* drafter_config_write.c: the config.json of a drafter in the published layout; NULL: no memory. */
 json_t *cld_drafter_config_json(const struct cld_drafter_file *f);
 
 /* Is this a config.json of speculators? */

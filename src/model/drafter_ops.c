@@ -16,7 +16,7 @@ static void forward_context(struct cld_drafter *d)
                     CLD_CTX(&d->rstd_ctx));
 }
 
-/* Queries and keys as attention takes them. */
+/* Queries and keys as attention reads them. */
 static void add_rotations(struct cld_drafter *d, struct cld_graph *g, struct cld_drafter_layer *l)
 {
     const struct cld_drafter_config *c = &d->config;
@@ -25,8 +25,8 @@ static void add_rotations(struct cld_drafter *d, struct cld_graph *g, struct cld
                         CLD_AFTER_CONTEXT(&d->positions), CLD_ALL(&d->rope), CLD_DRAFT(&l->q),
                         CLD_DRAFT(&l->rstd_q));
     cld_add_qknorm_rope(g, CLD_KEYS(&l->k_raw), CLD_ALL(&l->kn->weight), eps, c->head_dim,
-                        CLD_KEYS(&d->positions), CLD_ALL(&d->rope), cld_at_cache(CLD_KEYS(&l->k)),
-                        CLD_KEYS(&l->rstd_k));
+                        CLD_KEYS(&d->positions), CLD_ALL(&d->rope),
+                        cld_after_cache(CLD_KEYS(&l->k)), CLD_KEYS(&l->rstd_k));
 }
 
 /* c = x w^T (+ residual). */
@@ -44,9 +44,9 @@ static void forward_attention(struct cld_drafter *d, struct cld_drafter_layer *l
     cld_add_rmsnorm(g, CLD_DRAFT(&l->x_in), CLD_ALL(&l->ln1->weight), eps, y, CLD_DRAFT(&l->rstd1));
     add_projection(d, y, &l->wq->weight, CLD_NONE, CLD_DRAFT(&l->q_raw));
     add_projection(d, y, &l->wk->weight, CLD_NONE, CLD_AFTER_CONTEXT(&l->k_raw));
-    add_projection(d, y, &l->wv->weight, CLD_NONE, cld_at_cache(CLD_AFTER_CONTEXT(&l->v)));
+    add_projection(d, y, &l->wv->weight, CLD_NONE, cld_after_cache(CLD_AFTER_CONTEXT(&l->v)));
     add_projection(d, ctx, &l->wk->weight, CLD_NONE, CLD_CTX(&l->k_raw));
-    add_projection(d, ctx, &l->wv->weight, CLD_NONE, cld_at_cache(CLD_CTX(&l->v)));
+    add_projection(d, ctx, &l->wv->weight, CLD_NONE, cld_after_cache(CLD_CTX(&l->v)));
     add_rotations(d, g, l);
     cld_add_attention(g, &d->attention, layer_mask(d, i), CLD_DRAFT(&l->q), CLD_SEEN(&l->k),
                       CLD_SEEN(&l->v), CLD_DRAFT(&l->o), CLD_ALL(&l->lse));
@@ -81,7 +81,7 @@ void cld_drafter_write_forward(struct cld_drafter *d)
                     (float)d->config.rms_norm_eps, CLD_DRAFT(&d->z), CLD_DRAFT(&d->rstd_out));
 }
 
-/* dW += dy^T x and, where `dx` is wanted, dx (+)= dy W. `first`: of this matrix in the list. */
+/* dW += dy^T x and, if `dx` is wanted, dx (+)= dy W. `first`: of this matrix in the list. */
 static void back_linear(struct cld_graph *g, struct cld_ref dy, struct cld_ref x,
                         const struct cld_tensor *w, const struct cld_tensor *dw, bool first,
                         struct cld_ref dx, bool accumulate)
@@ -91,8 +91,8 @@ static void back_linear(struct cld_graph *g, struct cld_ref dy, struct cld_ref x
         cld_add_gemm(g, CLD_GEMM_NN, dy, CLD_ALL(w), CLD_NONE, accumulate ? dx : CLD_NONE, dx);
 }
 
-/* Gradients of act, gate, up and norms take their places: once the gradient of the weight behind an
- * activation is enqueued, nobody needs that any more. */
+/* Gradients of act, gate, up and norms are written in place: an activation is not needed once the
+ * gradient of the weight that multiplies it is enqueued. */
 static void backward_mlp(struct cld_drafter *d, struct cld_drafter_layer *l)
 {
     struct cld_graph *g = &d->backward;

@@ -22,12 +22,12 @@ static struct cld_param *add_param(struct cld_drafter *d, const char *name, size
     return p;
 }
 
-/* The same, to lie right behind the one before it: see struct cld_packed. */
-static struct cld_param *add_joined(struct cld_drafter *d, const char *name, size_t layer,
+/* The same, directly after the one before it: see struct cld_packed. */
+static struct cld_param *add_packed(struct cld_drafter *d, const char *name, size_t layer,
                                     size_t n_rows, size_t n_cols)
 {
     struct cld_param *p = add_param(d, name, layer, n_rows, n_cols);
-    p->joined = true;
+    p->packed = true;
     return p;
 }
 
@@ -42,20 +42,20 @@ static void name_params(struct cld_drafter *d)
         struct cld_drafter_layer *l = &d->layers[i];
         l->ln1 = add_param(d, "input_layernorm", i, 1, c->hidden);
         l->wq = add_param(d, "self_attn.q_proj", i, q, c->hidden);
-        l->wk = add_joined(d, "self_attn.k_proj", i, kv, c->hidden);
-        l->wv = add_joined(d, "self_attn.v_proj", i, kv, c->hidden);
+        l->wk = add_packed(d, "self_attn.k_proj", i, kv, c->hidden);
+        l->wv = add_packed(d, "self_attn.v_proj", i, kv, c->hidden);
         l->wo = add_param(d, "self_attn.o_proj", i, c->hidden, q);
         l->qn = add_param(d, "self_attn.q_norm", i, 1, c->head_dim);
         l->kn = add_param(d, "self_attn.k_norm", i, 1, c->head_dim);
         l->ln2 = add_param(d, "post_attention_layernorm", i, 1, c->hidden);
         l->wg = add_param(d, "mlp.gate_proj", i, c->intermediate, c->hidden);
-        l->wu = add_joined(d, "mlp.up_proj", i, c->intermediate, c->hidden);
+        l->wu = add_packed(d, "mlp.up_proj", i, c->intermediate, c->hidden);
         l->wd = add_param(d, "mlp.down_proj", i, c->hidden, c->intermediate);
     }
 }
 
-/* Places parameters in the arenas: matrices, then vectors, each that is not joined to another
- * aligned so that kernels may load whole vectors. The gaps stay zero. */
+/* Places parameters in the arenas: matrices, then vectors, each aligned unless it is packed with
+ * the one before, so that kernels may load whole vectors. The gaps stay zero. */
 static void place_params(struct cld_drafter *d)
 {
     const size_t align = CLD_PARAM_GRAIN;
@@ -64,7 +64,7 @@ static void place_params(struct cld_drafter *d)
             struct cld_param *p = &d->params[i];
             if (p->is_vector != vectors)
                 continue;
-            p->at = p->joined ? d->n_elems : cld_round_up(d->n_elems, align);
+            p->at = p->packed ? d->n_elems : cld_round_up(d->n_elems, align);
             d->n_elems = cld_add(p->at, cld_mul(p->n_rows, p->n_cols));
         }
         d->n_elems = cld_round_up(d->n_elems, align);
@@ -94,7 +94,7 @@ enum cld_status cld_drafter_list_params(struct cld_drafter *d, struct cld_error 
                                  d->n_elems);
 }
 
-/* `first` and those that are joined to it, of n_rows together. */
+/* `first` and those that are packed with it, n_rows together. */
 static void plan_packed(struct cld_drafter *d, struct cld_packed *j, const struct cld_param *first,
                         size_t n_rows, struct cld_plan *plan)
 {

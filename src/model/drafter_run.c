@@ -1,4 +1,4 @@
-/* drafter_run.c - a drafter at work: weights in and out, one micro-batch forward, loss, backward.
+/* drafter_run.c - one micro-batch of a drafter: forward, loss, backward.
  */
 #include "model/drafter.h"
 
@@ -55,7 +55,7 @@ static enum cld_status upload_batch(struct cld_drafter *d, const struct cld_batc
                         "a micro-batch of %zu tokens and %zu blocks passes the plan's %zu and %zu",
                         b->n_ctx, b->n_blocks, d->limits.n_ctx, d->limits.n_blocks);
     if (d->n_cached && d->n_cached + b->n_ctx > d->limits.n_cached)
-        return cld_fail(err, CLD_E_INTERNAL, "", "%zu tokens pass the %zu that can be kept",
+        return cld_fail(err, CLD_E_INTERNAL, "", "%zu tokens pass the KV cache of %zu",
                         d->n_cached + b->n_ctx, d->limits.n_cached);
     for (size_t i = 0; i < b->n_ctx + b->n_draft; i++)
         if ((size_t)b->positions[i] >= d->rope.n_rows)
@@ -74,21 +74,27 @@ static enum cld_status upload_batch(struct cld_drafter *d, const struct cld_batc
                : CLD_OK;
 }
 
-/* What the attention of one pass over all layers must visit; see cld_drafter_check_tiles. */
-static void expect_tiles(struct cld_drafter *d, bool backward)
+/* Tiles that the attention of one pass over all layers must visit; see cld_drafter_check_tiles. */
+static uint64_t tiles_of_pass(const struct cld_drafter *d)
 {
-    for (size_t i = 0; i < d->config.n_layers; i++) {
-        const struct cld_attention_mask *m =
-            d->config.sliding[i] ? &d->mask_sliding : &d->mask_full;
-        if (!backward) {
-            d->tiles_expected[0] += m->tiles.n_listed;
-            continue;
-        }
-        d->tiles_expected[1] += m->tiles.n_listed;
-        d->tiles_expected[2] += m->tiles.n_listed;
-        if (d->options.recompute)
-            d->tiles_expected[0] += m->tiles.n_listed;
-    }
+    uint64_t n = 0;
+    for (size_t i = 0; i < d->config.n_layers; i++)
+        n += (d->config.sliding[i] ? &d->mask_sliding : &d->mask_full)->tiles.n_listed;
+    return n;
+}
+
+static void expect_forward_tiles(struct cld_drafter *d)
+{
+    d->tiles_expected[0] += tiles_of_pass(d);
+}
+
+static void expect_backward_tiles(struct cld_drafter *d)
+{
+    uint64_t n = tiles_of_pass(d);
+    d->tiles_expected[1] += n;
+    d->tiles_expected[2] += n;
+    if (d->options.recompute)
+        d->tiles_expected[0] += n;
 }
 
 /* Halves of layers run as their weights come. */
@@ -119,7 +125,7 @@ enum cld_status cld_drafter_forward(struct cld_drafter *d, const struct cld_batc
     if (s || !b->n_draft)
         return s;
     struct cld_graph_run run = run_of(d);
-    expect_tiles(d, false);
+    expect_forward_tiles(d);
     return d->on_weights ? forward_with_arrivals(d, &run, err)
                          : cld_graph_run(&d->forward, 0, d->forward.n, &run, err);
 }
@@ -133,7 +139,7 @@ enum cld_status cld_drafter_logits(struct cld_drafter *d, size_t first, size_t n
     return cld_head_logits(d->q, &head, &z, &logits, d->scratch, err);
 }
 
-/* The gradient of an objective beside the plain one, with what `plain` says of the rest. */
+/* The gradient of an objective other than cross-entropy; `plain` has the remaining arguments. */
 static enum cld_status other_loss(struct cld_drafter *d, const struct cld_batch *b,
                                   const struct cld_head_loss *plain, double inv_sum_weight,
                                   struct cld_error *err)
@@ -170,11 +176,12 @@ static enum cld_status other_loss(struct cld_drafter *d, const struct cld_batch 
 }
 
 enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *b,
-                                 double inv_sum_weight, bool gradient, struct cld_score *score,
-                                 struct cld_error *err)
+                                 double inv_sum_weight, enum cld_drafter_loss_kind kind,
+                                 struct cld_score *score, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     size_t n = b->n_supervised;
+    bool gradient = kind == CLD_LOSS_GRADIENT;
     bool other = gradient && (d->options.objective.dpace || d->options.objective.soft);
     if (!b->n_draft)
         return CLD_OK;
@@ -210,7 +217,7 @@ enum cld_status cld_drafter_loss(struct cld_drafter *d, const struct cld_batch *
  */
 
 /* The first n_parts are final. */
-static enum cld_status tell_part(struct cld_drafter *d, size_t n_parts, struct cld_error *err)
+static enum cld_status report_part(struct cld_drafter *d, size_t n_parts, struct cld_error *err)
 {
     return d->on_gradients ? d->on_gradients(d->hook_arg, n_parts * CLD_PART_BUCKETS, err) : CLD_OK;
 }
@@ -225,7 +232,7 @@ enum cld_status cld_drafter_backward(struct cld_drafter *d, const struct cld_bat
     struct cld_tensor dzs = cld_tensor_rows(&d->dzs, 0, b->n_supervised);
     struct cld_tensor place = cld_tensor_cols(&d->place, 0, b->n_draft);
     struct cld_tensor dz = cld_tensor_rows(&d->dz, 0, b->n_draft);
-    expect_tiles(d, true);
+    expect_backward_tiles(d);
     if ((s = cld_gather_rows(d->q, &dzs, &place, &dz, err)) ||
         (s = cld_graph_run(&d->backward, 0, d->tail_first, &run, err)))
         return s;
@@ -237,15 +244,15 @@ enum cld_status cld_drafter_backward(struct cld_drafter *d, const struct cld_bat
             return s;
         size_t n_parts = 2 * (d->config.n_layers - i), n_mlp = l->back_attention - l->back_first;
         if ((s = cld_graph_run(&d->backward, l->back_first, n_mlp, &run, err)) ||
-            (s = tell_part(d, n_parts - 1, err)) ||
+            (s = report_part(d, n_parts - 1, err)) ||
             (s = cld_graph_run(&d->backward, l->back_attention, l->back_n - n_mlp, &run, err)) ||
-            (s = tell_part(d, n_parts, err)))
+            (s = report_part(d, n_parts, err)))
             return s;
     }
     size_t done = d->layers[0].back_first + d->layers[0].back_n;
     d->grads_are_old = false;
     s = cld_graph_run(&d->backward, done, d->backward.n - done, &run, err);
-    return s ? s : tell_part(d, 2 * d->config.n_layers + 2, err);
+    return s ? s : report_part(d, 2 * d->config.n_layers + 2, err);
 }
 
 enum cld_status cld_drafter_check_tiles(struct cld_drafter *d, struct cld_error *err)

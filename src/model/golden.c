@@ -60,7 +60,7 @@ struct runner {
     struct cld_batch batch;
 };
 
-static struct cld_gemm product_of(const struct runner *r, const struct cld_tensor *z)
+static struct cld_gemm head_gemm(const struct runner *r, const struct cld_tensor *z)
 {
     return (struct cld_gemm){
         .kind = CLD_GEMM_NT, .backend = r->d.gemm, .a = z, .b = &r->head, .c = &r->logits};
@@ -89,8 +89,8 @@ static enum cld_status create(struct runner *r, const struct cld_drafter_config 
         return s;
     cld_plan_tensor(r->plan, &r->logits, CLD_F32, c->block_size, c->vocab, CLD_FOR_LOSS, "logits");
     struct cld_tensor z = cld_tensor_rows(&r->d.z, 0, c->block_size);
-    struct cld_gemm product = product_of(r, &z);
-    cld_plan_buffer(r->plan, &r->scratch, cld_gemm_scratch_bytes(r->q, &product), CLD_FOR_TEMPORARY,
+    struct cld_gemm gemm = head_gemm(r, &z);
+    cld_plan_buffer(r->plan, &r->scratch, cld_gemm_scratch_bytes(r->q, &gemm), CLD_FOR_TEMPORARY,
                     "scratch of the head");
     if ((s = cld_plan_check(r->plan, "golden", device->global_bytes, device->max_alloc_bytes,
                             err)) ||
@@ -157,8 +157,8 @@ enum cld_status cld_golden_run(const char *drafter_dir, const struct cld_drafter
         (s = cld_drafter_forward(&r.d, &r.batch, err)))
         goto done;
     struct cld_tensor z = cld_tensor_rows(&r.d.z, 0, g->n_draft);
-    struct cld_gemm product = product_of(&r, &z);
-    if ((s = cld_gemm(r.q, &product, r.scratch, err)) ||
+    struct cld_gemm gemm = head_gemm(&r, &z);
+    if ((s = cld_gemm(r.q, &gemm, r.scratch, err)) ||
         (s = cld_tensor_read(&z, 0, g->n_draft, g->output, err)) ||
         (s = cld_tensor_read(&r.logits, 0, g->n_draft, g->logits, err)))
         goto done;

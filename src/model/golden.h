@@ -1,4 +1,5 @@
-/* golden.h - one block of a drafter on made-up features: what whoever serves it must compute.
+/* golden.h - one block of a drafter on made-up features: what a runtime that serves it must
+ * compute.
  *
  * Context of C tokens at positions [0, C), a block of B rows at [C, C + B): row 0 is a token, the
  * others are the mask token. Everything but the drafter's and the target's weights is a pure
@@ -17,9 +18,9 @@ struct cld_golden {
     float *output, *logits;                      /* [B, H] after the last norm, [B, V] */
 };
 
-/* Loads the drafter in `drafter_dir` (cld_drafter_load), whose config.json said `f`, and the
+/* Loads the drafter in `drafter_dir` (cld_drafter_load), whose config.json is `f`, and the
  * target's embedding and head, and runs the block. *out is freed with cld_golden_free whatever the
- * result. */
+ * result was. */
 enum cld_status cld_golden_run(const char *drafter_dir, const struct cld_drafter_file *f,
                                const char *target_dir, bool tied,
                                const struct cld_device_info *device, enum cld_dtype storage,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "ops/ops.h"
 
 void cld_graph_free(struct cld_graph *g)
@@ -13,25 +14,20 @@ void cld_graph_free(struct cld_graph *g)
     memset(g, 0, sizeof *g);
 }
 
-/* Two products in a row whose back-end sees the same A. */
+/* Two GEMMs in a row with the same A. */
 static bool shares_a(const struct cld_op *a, const struct cld_op *b)
 {
     return a->kind == CLD_OP_GEMM && b->kind == CLD_OP_GEMM && a->gemm != CLD_GEMM_TN &&
            b->gemm != CLD_GEMM_TN && a->in[0].t == b->in[0].t && a->in[0].rows == b->in[0].rows &&
-           a->in[0].cached == b->in[0].cached && a->in[1].t->type == b->in[1].t->type;
+           a->in[0].after_cache == b->in[0].after_cache && a->in[1].t->type == b->in[1].t->type;
 }
 
 static void append(struct cld_graph *g, struct cld_op op)
 {
-    if (g->n == g->cap) {
-        size_t cap = cld_max(64, cld_mul(2, g->cap));
-        struct cld_op *grown = realloc(g->ops, cld_mul(cap, sizeof *grown));
-        if (!grown) {
-            g->no_memory = true;
-            return;
-        }
-        g->ops = grown;
-        g->cap = cap;
+    struct cld_error ignored = CLD_ERROR_INIT;
+    if (cld_grow(&g->ops, &g->cap, g->n + 1, sizeof *g->ops, &ignored)) {
+        g->no_memory = true; /* reported by cld_graph_run */
+        return;
     }
     op.name = op.out[0].t->name;
     op.same_a = g->n && shares_a(&g->ops[g->n - 1], &op);
@@ -177,7 +173,7 @@ static struct cld_tensor resolve(struct cld_ref ref, const struct cld_extents *x
         n = x->n_cached + x->n_ctx + x->n_draft;
         break;
     }
-    if (ref.cached)
+    if (ref.after_cache)
         first += x->n_cached;
     return t.n_rows == 1 ? cld_tensor_cols(&t, first, n) : cld_tensor_rows(&t, first, n);
 }

@@ -1,9 +1,9 @@
 /* graph.h - a model as a list of operations over named tensors.
  *
  * Forward and backward passes are written once as lists (drafter.c, target.c); what a list needs
- * (scratch, kernel variants) follows from it, and running it is one loop. Tensors have room for the
- * largest micro-batch; how many of their rows count in this one is named by an extent and resolved
- * when the list runs.
+ * (scratch, kernel variants) follows from it, and running it is one loop. Tensors are planned for
+ * the largest micro-batch; how many of their rows count in this one is named by an extent and
+ * resolved when the list runs.
  *
  * Thread: building needs no device; running belongs to the queue's owner. */
 #ifndef CLD_MODEL_GRAPH_H
@@ -14,17 +14,21 @@
 #include "ops/op_attention.h"
 #include "ops/op_gemm.h"
 
+/* Rows of activations are planned in multiples of this: a matrix never has one row, since tensors
+ * of one row are vectors. */
+enum { CLD_ROW_GRAIN = 16 };
+
 /* Rows of a tensor that take part. */
 enum cld_rows {
     CLD_ROWS_ALL,           /* as declared: weights, vectors */
     CLD_ROWS_CTX,           /* context tokens: rows [0, n_ctx) */
     CLD_ROWS_DRAFT,         /* draft rows: rows [0, n_draft) */
     CLD_ROWS_KEYS,          /* context, then draft rows: [0, n_ctx + n_draft) */
-    CLD_ROWS_AFTER_CONTEXT, /* the draft rows behind the context: [n_ctx, n_ctx + n_draft) */
+    CLD_ROWS_AFTER_CONTEXT, /* the draft rows after the context: [n_ctx, n_ctx + n_draft) */
     CLD_ROWS_SEEN           /* keys of earlier passes too: [0, n_cached + n_ctx + n_draft) */
 };
-/* n_cached: keys and values of so many tokens are there from earlier passes (incremental decoding);
- * those of this pass stand behind them. */
+/* n_cached: tokens in the KV cache from earlier passes (incremental decoding); keys and values of
+ * this pass follow them. */
 struct cld_extents {
     size_t n_ctx, n_draft, n_cached;
 };
@@ -33,7 +37,7 @@ struct cld_extents {
 struct cld_ref {
     const struct cld_tensor *t;
     enum cld_rows rows;
-    bool cached; /* the first n_cached rows are those of earlier passes: rows count from there */
+    bool after_cache; /* rows count from n_cached: those before are of earlier passes */
 };
 #define CLD_ALL(t)           ((struct cld_ref){(t), CLD_ROWS_ALL, false})
 #define CLD_CTX(t)           ((struct cld_ref){(t), CLD_ROWS_CTX, false})
@@ -42,10 +46,10 @@ struct cld_ref {
 #define CLD_AFTER_CONTEXT(t) ((struct cld_ref){(t), CLD_ROWS_AFTER_CONTEXT, false})
 #define CLD_SEEN(t)          ((struct cld_ref){(t), CLD_ROWS_SEEN, false})
 #define CLD_NONE             ((struct cld_ref){NULL, CLD_ROWS_ALL, false})
-/* The same rows of a tensor that keeps those of earlier passes in front. */
-static inline struct cld_ref cld_at_cache(struct cld_ref ref)
+/* The same rows of a KV cache, which holds those of earlier passes first. */
+static inline struct cld_ref cld_after_cache(struct cld_ref ref)
 {
-    ref.cached = true;
+    ref.after_cache = true;
     return ref;
 }
 
@@ -71,9 +75,9 @@ struct cld_op {
     enum cld_gemm_kind gemm;
     float eps;
     size_t head_dim;
-    bool same_a;       /* of a product: its A is that of the product before it in the list */
+    bool same_a;       /* of a GEMM: its A is that of the GEMM before it in the list */
     bool first_writes; /* see cld_add_gemm_gradient */
-    bool swiglu;       /* a product makes SwiGLU of its results */
+    bool swiglu;       /* a GEMM applies SwiGLU to its results */
     const struct cld_attention_plan *attention;
     const struct cld_attention_mask *mask;
 };

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double gib = 1024.0 * 1024.0 * 1024.0;
+#include "base/grow.h"
 
 struct entry {
     char *name;
@@ -14,7 +14,7 @@ struct entry {
     struct cld_buf **slot;          /* a raw buffer */
     void **host;                    /* with slot: pinned host memory */
     bool elsewhere;                 /* not in the device's memory */
-    const struct cld_tensor *whole; /* a part: takes the buffer of this one */
+    const struct cld_tensor *whole; /* a part: uses the buffer of this one */
 };
 
 struct cld_plan {
@@ -26,8 +26,8 @@ struct cld_plan {
 const char *cld_purpose_name(enum cld_purpose p)
 {
     static const char *const names[CLD_N_PURPOSES] = {
-        "weights", "frozen",    "optimizer", "gradients", "activations", "temporary",
-        "kept",    "attention", "loss",      "input",     "ring",        "staging"};
+        "weights",  "frozen",    "optimizer", "gradients", "activations", "temporary",
+        "kv-cache", "attention", "loss",      "input",     "ring",        "staging"};
     return names[p];
 }
 
@@ -48,15 +48,10 @@ void cld_plan_free(struct cld_plan *p)
 
 static struct entry *add(struct cld_plan *p, const char *fmt, va_list ap)
 {
-    if (p->n == p->cap) {
-        size_t cap = cld_max(64, cld_mul(2, p->cap));
-        struct entry *grown = realloc(p->at, cld_mul(cap, sizeof *grown));
-        if (!grown) {
-            p->no_memory = true;
-            return NULL;
-        }
-        p->at = grown;
-        p->cap = cap;
+    struct cld_error ignored = CLD_ERROR_INIT;
+    if (cld_grow(&p->at, &p->cap, p->n + 1, sizeof *p->at, &ignored)) {
+        p->no_memory = true; /* reported by cld_plan_check */
+        return NULL;
     }
     struct entry *e = &p->at[p->n];
     memset(e, 0, sizeof *e);
@@ -183,26 +178,51 @@ size_t cld_plan_largest(const struct cld_plan *p, const char **name)
     return most;
 }
 
+size_t cld_plan_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device)
+{
+    if (cfg->memory.limit_gib.n)
+        return cld_config_gib(cfg->memory.limit_gib.v[0]);
+    size_t reserve = cld_config_gib(cfg->memory.reserve_gib);
+    return device->global_bytes > reserve ? device->global_bytes - reserve : 0;
+}
+
+size_t cld_plan_max_buffer_bytes(const struct cld_config *cfg, const struct cld_device_info *device)
+{
+    return cfg->memory.max_buffer_gib > 0 ? cld_config_gib(cfg->memory.max_buffer_gib)
+                                          : device->max_alloc_bytes;
+}
+
+enum cld_status cld_plan_check_device(const struct cld_device_info *device, size_t n_plans,
+                                      size_t sum_bytes, size_t budget_bytes, struct cld_error *err)
+{
+    if (sum_bytes <= budget_bytes)
+        return CLD_OK;
+    return cld_fail(
+        err, CLD_E_MEMORY, "see `cldraft plan` for each buffer and what would fit",
+        "device %zu (%s): its %zu workers need %.3f GiB together of a budget of %.3f GiB",
+        device->index, device->name, n_plans, cld_gib(sum_bytes), cld_gib(budget_bytes));
+}
+
 enum cld_status cld_plan_check(const struct cld_plan *p, const char *who, size_t budget_bytes,
                                size_t max_buffer_bytes, struct cld_error *err)
 {
     const char *name = "";
     size_t sum = cld_plan_bytes(p), largest = cld_plan_largest(p, &name);
     if (p->no_memory)
-        return cld_fail_memory(err, "the buffers of %s", who);
+        return cld_fail_memory(err, "the plan of %s", who);
     if (!cld_size_ok(sum))
         return cld_fail(err, CLD_E_MEMORY, "look at lengths, rows and anchors",
                         "%s: the planned sizes overflow", who);
     if (largest > max_buffer_bytes)
         return cld_fail(
             err, CLD_E_MEMORY,
-            "use smaller micro-batches, or memory.max_buffer_gib if the device takes more",
+            "use smaller micro-batches, or memory.max_buffer_gib if the device allows more",
             "%s: buffer '%s' needs %.3f GiB, the device allows %.3f GiB in one buffer", who, name,
-            (double)largest / gib, (double)max_buffer_bytes / gib);
+            cld_gib(largest), cld_gib(max_buffer_bytes));
     if (sum > budget_bytes)
         return cld_fail(err, CLD_E_MEMORY, "see `cldraft plan` for each buffer and what would fit",
                         "%s: needs %.3f GiB (largest '%s', %.3f GiB) of a budget of %.3f GiB", who,
-                        (double)sum / gib, name, (double)largest / gib, (double)budget_bytes / gib);
+                        cld_gib(sum), name, cld_gib(largest), cld_gib(budget_bytes));
     return CLD_OK;
 }
 
@@ -217,7 +237,7 @@ void cld_plan_print(const struct cld_plan *p, const char *who, size_t budget_byt
         fprintf(to, "  %-11s %14zu  sum\n", cld_purpose_name(k), cld_plan_bytes_for(p, k));
     size_t sum = cld_plan_bytes(p);
     fprintf(to, "  %-11s %14zu  bytes = %.3f GiB of a budget of %.3f GiB\n", "all", sum,
-            (double)sum / gib, (double)budget_bytes / gib);
+            cld_gib(sum), cld_gib(budget_bytes));
     if (cld_plan_pinned_bytes(p))
         fprintf(to, "  %-11s %14zu  bytes of pinned host memory besides\n", "host",
                 cld_plan_pinned_bytes(p));

@@ -1,8 +1,8 @@
-/* plan.h - every buffer of a worker by name and bytes, known and judged before one is created.
+/* plan.h - every buffer of a worker by name and bytes, checked before one is created.
  *
  * Law 3: drivers allocate lazily and fail late, so a model first declares its tensors here (no
  * device needed), the plan is checked against the budget and the device's limits, and only then are
- * the buffers created, once. Tensors are records of the caller; the plan keeps their addresses, so
+ * the buffers created, once. Tensors belong to the caller; the plan stores their addresses, so
  * they must not move, and fills shape and name now and the buffer in cld_plan_create.
  *
  * Thread: one thread at a time; after cld_plan_create the queue's owner. */
@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 
+#include "config/config.h"
 #include "opencl/queue.h"
 #include "opencl/tensor.h"
 
@@ -19,7 +20,7 @@ enum cld_purpose {
     CLD_FOR_FROZEN,      /* target's weights, embedding and head */
     CLD_FOR_OPTIMIZER,   /* master weights and moments, fp32 */
     CLD_FOR_GRADIENTS,   /* of weights, fp32 */
-    CLD_FOR_ACTIVATIONS, /* kept from forward to backward */
+    CLD_FOR_ACTIVATIONS, /* from forward to backward */
     CLD_FOR_TEMPORARY,   /* shared by layers, dead between operations */
     CLD_FOR_KV_CACHE,    /* keys and values of a text that is decoded */
     CLD_FOR_ATTENTION,   /* masks and workspace of attention */
@@ -35,8 +36,8 @@ struct cld_plan;
 struct cld_plan *cld_plan_new(void);    /* NULL: no memory */
 void cld_plan_free(struct cld_plan *p); /* NULL-safe; buffers belong to the queue */
 
-/* Declares a tensor with a buffer of its own. Failures are remembered and reported by
- * cld_plan_check, so that declarations read as a list. `fmt` names it. */
+/* Declares a tensor with a buffer of its own. Failures are reported by cld_plan_check, so
+ * that declarations read as a list. `fmt` names it. */
 void cld_plan_tensor(struct cld_plan *p, struct cld_tensor *t, enum cld_dtype type, size_t n_rows,
                      size_t n_cols, enum cld_purpose purpose, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
@@ -46,8 +47,8 @@ void cld_plan_buffer(struct cld_plan *p, struct cld_buf **slot, size_t n_bytes,
                      enum cld_purpose purpose, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Declares pinned host memory (cld_buf_pinned); *host is set by cld_plan_create. It takes part in
- * the sum where the device's memory is the host's: `counts`. */
+/* Declares pinned host memory (cld_buf_pinned); *host is set by cld_plan_create. It is
+ * part of the sum if the device's memory is the host's: `counts`. */
 void cld_plan_pinned(struct cld_plan *p, struct cld_buf **slot, void **host, size_t n_bytes,
                      bool counts, enum cld_purpose purpose, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
@@ -62,12 +63,22 @@ void cld_plan_part(struct cld_plan *p, struct cld_tensor *t, const struct cld_te
 void cld_plan_columns(struct cld_plan *p, struct cld_tensor *t, const struct cld_tensor *whole,
                       size_t first, size_t n, const char *name);
 
-/* Bytes of the device's memory, and of pinned host memory beside it. */
+/* Bytes of the device's memory, and of pinned host memory. */
 size_t cld_plan_bytes(const struct cld_plan *p);
 size_t cld_plan_pinned_bytes(const struct cld_plan *p);
 size_t cld_plan_bytes_for(const struct cld_plan *p, enum cld_purpose purpose);
 /* Bytes of the largest buffer and its name. */
 size_t cld_plan_largest(const struct cld_plan *p, const char **name);
+
+/* Memory of the device that a run may use: memory.limit_gib, or what the device reports less
+ * memory.reserve_gib. And the largest buffer: memory.max_buffer_gib, or what the device reports. */
+size_t cld_plan_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device);
+size_t cld_plan_max_buffer_bytes(const struct cld_config *cfg,
+                                 const struct cld_device_info *device);
+
+/* CLD_E_MEMORY if the plans of several workers on one device pass its budget together. */
+enum cld_status cld_plan_check_device(const struct cld_device_info *device, size_t n_plans,
+                                      size_t sum_bytes, size_t budget_bytes, struct cld_error *err);
 
 /* CLD_E_MEMORY if the sum passes budget_bytes or a buffer passes max_buffer_bytes, with the
  * numbers; an overflow or lack of host memory while declaring is reported here too. */

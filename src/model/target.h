@@ -20,10 +20,9 @@ struct cld_target_options {
     const int *taps;    /* [n_taps], borrowed until _describe returns */
     size_t n_taps;
     size_t n_logits; /* rows whose logits are asked for at once; 0: no final norm, no head */
-    size_t n_cached; /* tokens of a text whose keys and values are kept (_extend); 0: none */
-    size_t n_texts;  /* of which so much is kept, at once; 0: one */
-    bool norm;       /* the final norm is there without n_logits, too: somebody borrows it */
-    bool no_head;    /* nobody borrows the head: an untied one is not there */
+    size_t n_cached; /* tokens of a text in the KV cache (_extend); 0: no cache */
+    size_t n_texts;  /* texts in the KV cache at once; 0: one */
+    bool norm, head; /* they are there without n_logits, too: a drafter borrows them */
     bool given_taps; /* no layer exists: others fill `taps`; embedding and head are there */
 };
 
@@ -33,15 +32,15 @@ struct cld_target_layer {
     struct cld_tensor bq, bk, bv, bo, bg, bu, bd; /* biases; used where the config has them */
 };
 
-/* Matrices and biases of a layer that lie side by side, as one: products of the same rows by all of
- * them. Those of the MLP have room for the intermediate width rounded up where they are turned. */
+/* Packed matrices and biases of a layer, side by side, so that one GEMM uses all of them.
+ * Those of the MLP have room for the intermediate width rounded up where they are turned. */
 struct cld_target_packed {
     struct cld_tensor wqkv, wgu, bqkv, bgu;
 };
 
-/* Keys and values of a layer, [n_tokens, kv]; with options.n_cached each layer has its own, of the
- * texts so far, [n_texts * n_cached, kv]: rows [i * n_cached, (i + 1) * n_cached) are text i's.
- * Else all share one. */
+/* Keys and values of a layer, [n_tokens, kv], shared by all layers. With options.n_cached each
+ * layer has its own KV cache, [n_texts * n_cached, kv]: rows [i * n_cached, (i + 1) * n_cached) are
+ * text i's. */
 struct cld_target_keys {
     struct cld_tensor k, v;
 };
@@ -50,9 +49,9 @@ struct cld_target {
     struct cld_model_config config;
     struct cld_target_options options;
     struct cld_queue *q;
-    size_t n_layers;       /* that run */
-    size_t head_workspace; /* config.head_dim, rounded up to what kernels take; see target.c */
-    bool fused;            /* rows of gate's and up's weights are in turns of 8: see op_gemm.h */
+    size_t n_layers;        /* that run */
+    size_t padded_head_dim; /* config.head_dim, rounded up to what kernels accept; see target.c */
+    bool fused; /* rows of gate's and up's weights alternate in groups of 8: see op_gemm.h */
     struct cld_tensor embed, head; /* [V, H]; tied: head is embed */
     struct cld_tensor norm;
     struct cld_target_layer *layers;
@@ -65,7 +64,8 @@ struct cld_target {
     struct cld_tensor logits; /* [n_logits, V] F32, see cld_target_logits */
     struct cld_target_keys *keys; /* [n_layers] */
     size_t *n_cached;             /* [n_texts] tokens of each that are there now */
-    /* With several texts: keys of a pass on their way to their places; rows wanted. */
+    /* With several texts: keys of a pass before they are scattered, and their places. Rows wanted.
+     */
     struct cld_tensor k_new, places, rows;
     struct cld_tensor *tap_parts; /* [n_taps] */
     struct cld_attention_plan attention;
@@ -77,9 +77,9 @@ struct cld_target {
     enum cld_gemm_backend gemm;
 };
 
-/* Declares tensors in `plan` (no memory in proportion to tokens is taken) and writes the list. The
- * embedding and, but for no_head, the head exist: a drafter borrows them. Free with cld_target_free
- * (host memory only). */
+/* Declares tensors in `plan` (allocates no memory in proportion to tokens) and writes the list. The
+ * embedding always exists; final norm and head do if options ask for them. Free with
+ * cld_target_free (host memory only). */
 enum cld_status cld_target_describe(struct cld_target *t, const struct cld_model_config *config,
                                     const struct cld_target_options *options, struct cld_queue *q,
                                     struct cld_plan *plan, struct cld_error *err);
@@ -96,7 +96,7 @@ enum cld_status cld_target_random(struct cld_target *t, uint64_t seed, struct cl
 enum cld_status cld_target_upload_rope(struct cld_target *t, struct cld_error *err);
 
 /* Runs n tokens: ids [n], positions [n], doc [n] (index of the first token of each one's document).
- * Fills t->taps rows [0, n). What was kept of a text is lost. Enqueued. */
+ * Fills t->taps rows [0, n). Empties the KV cache. Enqueued. */
 enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,
                                    const int32_t *positions, const int32_t *doc, size_t n,
                                    struct cld_error *err);
@@ -105,13 +105,13 @@ enum cld_status cld_target_forward(struct cld_target *t, const int32_t *ids,
 struct cld_target_run {
     size_t text, n;
 };
-/* Incremental decoding, with options.n_cached: runs the tokens of the runs, one run behind the
- * other in ids, each behind those of its text that are kept, and keeps them too. A text has one run
- * at most. Fills t->taps rows [0, sum of n). Enqueued. */
+/* Incremental decoding, with options.n_cached: runs the tokens of the runs, which follow each other
+ * in ids. Each run continues the tokens of its text in the KV cache and is appended to them. A text
+ * has one run at most. Fills t->taps rows [0, sum of n). Enqueued. */
 enum cld_status cld_target_extend(struct cld_target *t, const int32_t *ids,
                                   const struct cld_target_run *runs, size_t n_runs,
                                   struct cld_error *err);
-/* Keeps the first n tokens of a text only; 0 begins another one. */
+/* Cuts the KV cache of a text to its first n tokens; 0 begins another text. */
 void cld_target_crop(struct cld_target *t, size_t text, size_t n);
 
 /* Logits of these rows of the last _forward or _extend, n <= options.n_logits, into rows [0, n) of

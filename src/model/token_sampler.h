@@ -10,7 +10,7 @@
 #include "model/target.h"
 
 struct cld_decode_rules {
-    size_t n_new;       /* a text ends with an eos token, or once it has so many new tokens */
+    size_t n_new;       /* a text ends with an eos token, or after this many new tokens */
     double temperature; /* 0: greedy, the first maximum of the logits */
     double top_p;
     uint64_t seed;
@@ -20,8 +20,8 @@ struct cld_token_sampler {
     struct cld_target *target; /* borrowed, with n_logits */
     struct cld_decode_rules rules;
     struct cld_tensor choice; /* [1, n_rows] first maxima */
-    int32_t *choices;         /* of the last pass, where greedy */
-    float *logits;            /* [rows, V] of the last pass, where sampled */
+    int32_t *choices;         /* of the last pass, if greedy */
+    float *logits;            /* [rows, V] of the last pass, if sampled */
     size_t cap_choices, cap_logits;
     struct cld_nucleus nucleus;
 };
@@ -39,8 +39,8 @@ enum cld_status cld_token_sampler_first_max(struct cld_token_sampler *p,
 /* Gets ready to choose after these rows [n] of the target's last pass. */
 enum cld_status cld_token_sampler_read(struct cld_token_sampler *p, const int32_t *rows, size_t n,
                                        struct cld_error *err);
-/* The token after the i-th of them, for place `at` of text `number`. CLD_E_NUMERIC where the logits
- * are no numbers. */
+/* The token after the i-th of them, for place `at` of text `number`. CLD_E_NUMERIC if a logit is
+ * NaN. */
 enum cld_status cld_token_sampler_token(struct cld_token_sampler *p, size_t i, uint64_t number,
                                         size_t at, int32_t *token, struct cld_error *err);
 

@@ -37,12 +37,12 @@ enum cld_status cld_drafter_check_visibility(struct cld_drafter *d, const struct
     if (memcmp(z, z + n, n * sizeof *z))
         s = cld_fail(
             err, CLD_E_NUMERIC,
-            "what is learned from such blocks is of no use where the state is not known yet",
+            "decoding has no such state: this is a bug in the mask or in an attention kernel",
             "%s: the output of a block at position %zu changes with the target's state at "
-            "or behind that position",
+            "or after that position",
             cld_queue_name(d->q), anchor);
     else if (!memcmp(z, z + 2 * n, n * sizeof *z))
-        s = cld_fail(err, CLD_E_NUMERIC, "nothing could be learned from it",
+        s = cld_fail(err, CLD_E_NUMERIC, "this is a bug in the mask or in an attention kernel",
                      "%s: the output of a block at position %zu does not change with the target's "
                      "states before that position",
                      cld_queue_name(d->q), anchor);

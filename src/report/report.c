@@ -8,6 +8,7 @@
 
 #include "formats/svg.h"
 #include "report/report_private.h"
+#include "workers/status_file.h"
 
 /* --- figures of a run --------------------------------------------------------------------------
  */
@@ -15,8 +16,7 @@
 static const char *state_of(const struct cld_run_data *run)
 {
     const char *state = cld_run_data_status_text(run, "state");
-    bool has_ended =
-        !strcmp(state, "finished") || !strcmp(state, "interrupted") || !strcmp(state, "failed");
+    bool has_ended = cld_run_has_ended(state);
     return !*state ? "unknown" : run->alive || has_ended ? state : "died";
 }
 

@@ -165,8 +165,7 @@ static enum cld_status note_end(struct cld_run_data *r, struct cld_error *err)
 {
     const char *state = cld_run_data_status_text(r, "state"),
                *error = cld_run_data_status_text(r, "error");
-    bool has_ended =
-        !strcmp(state, "finished") || !strcmp(state, "interrupted") || !strcmp(state, "failed");
+    bool has_ended = cld_run_has_ended(state);
     char text[1024], when[24] = "";
     double unix_s = cld_run_data_status_number(r, "updated_unix");
     struct tm tm;

@@ -202,6 +202,9 @@ static const struct row_key {
     {"*_mask", ALL, REFUSED, EMPTY, "say with loss_mask what is learned"},
     {"*_masks", ALL, REFUSED, EMPTY, "say with loss_mask what is learned"},
     {"loss*", ALL, REFUSED, EMPTY, "say with loss_mask what is learned"},
+    {"mask_*", ALL, REFUSED, EMPTY | OFF, "say with loss_mask what is learned"},
+    {"train_on*", ALL, REFUSED, EMPTY | OFF, "say with loss_mask what is learned"},
+    {"*_to_train", ALL, REFUSED, EMPTY, "say with loss_mask what is learned"},
     {"train", ALL, REFUSED, ON, "rows are learned whole; a message may have it"},
     {"trainable", ALL, REFUSED, ON, "rows are learned whole; a message may have it"},
     {"weight", ALL, REFUSED, ON, "all rows count alike"},
@@ -216,6 +219,8 @@ static const struct row_key {
 
     /* Metadata of public data sets. */
     {"id", ROWS | MESSAGE, HARMLESS, 0, ""},
+    {"*_id", IDS, REFUSED, EMPTY | NO_NUMBERS,
+     "numbers of tokens or documents are not known by it"},
     {"*_id", ANY, HARMLESS, 0, ""},
     {"uuid", ANY, HARMLESS, 0, ""},
     {"idx", ANY, HARMLESS, 0, ""},
@@ -379,7 +384,9 @@ static enum cld_status check_key(const char *name, const json_t *v, unsigned pla
                                  struct cld_error *err)
 {
     const struct row_key *k = find(name, place);
-    enum fate fate = k ? k->fate : place == MESSAGE ? REFUSED : UNREAD;
+    /* Unknown numbers beside ready ids are about the tokens. */
+    bool refuses = place == MESSAGE || (place == IDS && is_list_of(v, false));
+    enum fate fate = k ? k->fate : refuses ? REFUSED : UNREAD;
     if (fate == HARMLESS || fate == INSIDE || json_is_null(v))
         return CLD_OK;
     if (fate != READ && is_ignored(r, name))

@@ -180,8 +180,7 @@ static enum cld_status run_target(const struct import *m, const struct cld_row *
                                                .n_tokens = n,
                                                .n_positions = n,
                                                .taps = taps,
-                                               .n_taps = n_layers,
-                                               .no_head = true};
+                                               .n_taps = n_layers};
     if ((s = cld_queue_open_probed(device, &queue, &r->q, err)) ||
         (s = cld_target_describe(&r->target, &m->setup.target, &options, r->q, r->plan, err)) ||
         (s = cld_plan_check(r->plan, "import", device->global_bytes, device->max_alloc_bytes,

@@ -58,9 +58,8 @@ static enum cld_status open_target(struct generator *g, const struct cld_device_
     const struct cld_config *cfg = g->cfg;
     static const int no_tap = -1; /* the embedding's output: the cheapest */
     struct cld_tuning tuning;
-    struct cld_queue_options queue = {.name = "generator",
-                                      .tuning = &tuning,
-                                      .budget_bytes = cld_worker_budget_bytes(cfg, device)};
+    struct cld_queue_options queue = {
+        .name = "generator", .tuning = &tuning, .budget_bytes = cld_plan_budget_bytes(cfg, device)};
     struct cld_target_options options = {.storage = cfg->runtime.precision,
                                          .attention = cfg->attention.backend,
                                          .n_tokens = g->n_tokens,
@@ -83,7 +82,7 @@ static enum cld_status open_target(struct generator *g, const struct cld_device_
                                                  .top_p = cfg->generate.top_p,
                                                  .seed = (uint64_t)cfg->run.seed};
     if ((s = cld_plan_check(g->plan, "generator", queue.budget_bytes,
-                            cld_worker_max_buffer_bytes(cfg, device), err)) ||
+                            cld_plan_max_buffer_bytes(cfg, device), err)) ||
         (s = cld_plan_create(g->plan, g->q, err)))
         return s;
     if (cfg->target.random_weights < 0)
@@ -392,7 +391,7 @@ enum cld_status cld_generate(const struct cld_config *cfg, const char *prompts, 
     if ((s = cld_prompts_open(prompts, g.tokenizer, &rules, &g.prompts, err)) ||
         (s = cld_answers_open(out, cld_chat_template_name(template), hash, &g.answers, err)) ||
         (s = take_memory(&g, err)) || (s = cld_devices_open(&devices, err)) ||
-        (s = cld_worker_set_devices(devices, cfg, NULL, &device, err)))
+        (s = cld_worker_find_device(devices, cfg, NULL, &device, err)))
         goto done;
     cld_info("device %zu: %s; %zu texts at a time", device.index, device.name, g.n_texts);
     if (!(s = open_target(&g, &device, &model, err)))

@@ -7,7 +7,7 @@
 
 enum cld_status cld_run_decoder_open(struct cld_run_decoder *r, const struct cld_config *cfg,
                                      const struct cld_setup *setup,
-                                     const struct cld_worker_set_member *who, struct cld_error *err)
+                                     const struct cld_planned_worker *who, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_worker *w = &r->w;

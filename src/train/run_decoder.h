@@ -19,8 +19,7 @@ struct cld_run_decoder {
  * must outlive it; free with _close whatever the result was. */
 enum cld_status cld_run_decoder_open(struct cld_run_decoder *r, const struct cld_config *cfg,
                                      const struct cld_setup *setup,
-                                     const struct cld_worker_set_member *who,
-                                     struct cld_error *err);
+                                     const struct cld_planned_worker *who, struct cld_error *err);
 void cld_run_decoder_close(struct cld_run_decoder *r); /* NULL-safe */
 
 /* Decodes eval.decode_rows rows with the weights that the pipeline's drafters have now. */

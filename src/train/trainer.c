@@ -41,15 +41,15 @@ static enum cld_status plan(struct cld_trainer *t, struct cld_error *err)
         (s = cld_machines_join(&t->machines, t->link, t->set.n_drafters, t->cfg, err)))
         return s;
     t->set.decodes &= cld_trainer_writes(t); /* one machine's result is enough */
-    cld_worker_set_share(&t->set, t->machines.first, t->machines.n_drafters,
-                         cld_machines_n_remote(&t->machines));
+    cld_worker_set_assign_shards(&t->set, t->machines.first, t->machines.n_drafters,
+                                 cld_machines_n_remote(&t->machines));
     if ((s = cld_worker_set_probe(&t->set, t->cfg, err)) ||
         (s = cld_worker_set_plan(&t->set, t->cfg, &t->setup, NULL, err)))
         return s;
     if (t->link)
         cld_info("%zu drafters on %zu machines", t->machines.n_drafters, cld_link_n(t->link));
     for (size_t i = 0; i < cld_trainer_n_workers(t); i++) {
-        const struct cld_worker_set_member *m = &t->set.at[i];
+        const struct cld_planned_worker *m = &t->set.workers[i];
         char part[48] = "";
         if (m->device.n_parts > 1)
             snprintf(part, sizeof part, ", part %zu of %zu", m->device.part, m->device.n_parts);
@@ -124,8 +124,8 @@ static enum cld_status open_status_file(struct cld_trainer *t, struct cld_error 
     const char **names = calloc(n, sizeof *names), **devices = calloc(n, sizeof *devices);
     enum cld_status s = CLD_OK;
     for (size_t i = 0; i < n && names && devices; i++) {
-        names[i] = t->set.at[i].name;
-        devices[i] = t->set.at[i].device.name;
+        names[i] = t->set.workers[i].name;
+        devices[i] = t->set.workers[i].device.name;
     }
     s = names && devices
             ? cld_status_file_open(t->dir, t->cfg->train.steps, n, names, devices, &t->status, err)
@@ -140,7 +140,7 @@ static enum cld_status open_status_file(struct cld_trainer *t, struct cld_error 
 static enum cld_status start_decoder(struct cld_trainer *t, struct cld_error *err)
 {
     return t->set.decodes ? cld_run_decoder_open(&t->decoder, t->cfg, &t->setup,
-                                                 &t->set.at[cld_trainer_n_workers(t)], err)
+                                                 &t->set.workers[cld_trainer_n_workers(t)], err)
                           : CLD_OK;
 }
 

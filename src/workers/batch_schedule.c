@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
+
 struct cld_batch_schedule {
     pthread_mutex_t lock; /* guards the feed and the list of jobs */
     struct cld_feed *feed;
@@ -13,7 +15,7 @@ struct cld_batch_schedule {
     const struct cld_machines *machines;
     struct cld_feature_store *store; /* NULL: none */
     size_t n_users, first;
-    size_t n_items; /* dealt so far to drafters here */
+    size_t n_items; /* scheduled so far for drafters here */
     struct cld_job *oldest, *newest;
 };
 
@@ -58,28 +60,17 @@ static enum cld_status copy_documents(struct cld_job *j, struct cld_document *do
     return CLD_OK;
 }
 
-/* Cuts documents into items for `drafter`, behind those that are there. An item's docs are an
+/* Cuts documents into items for `drafter`, after those that are there. An item's docs are an
  * offset into j->docs until finish(). */
 static enum cld_status cut(struct cld_job *j, struct cld_cutter c, size_t drafter,
                            struct cld_error *err)
 {
     for (;;) {
-        if (cld_add(j->n_docs, c.n_docs) > j->cap_docs) {
-            size_t cap = cld_add(cld_mul(2, j->cap_docs), c.n_docs);
-            struct cld_document *grown = realloc(j->docs, cld_mul(cap, sizeof *grown));
-            if (!grown)
-                return no_memory(err);
-            j->docs = grown;
-            j->cap_docs = cap;
-        }
-        if (j->n_items == j->cap_items) {
-            size_t cap = cld_max(16, cld_mul(2, j->cap_items));
-            struct cld_item *grown = realloc(j->items, cld_mul(cap, sizeof *grown));
-            if (!grown)
-                return no_memory(err);
-            j->items = grown;
-            j->cap_items = cap;
-        }
+        enum cld_status s = CLD_OK;
+        if ((s = cld_grow(&j->docs, &j->cap_docs, cld_add(j->n_docs, c.n_docs), sizeof *j->docs,
+                          err)) ||
+            (s = cld_grow(&j->items, &j->cap_items, j->n_items + 1, sizeof *j->items, err)))
+            return s;
         size_t n = cld_cut(&c, j->docs + j->n_docs);
         if (!n)
             return CLD_OK;
@@ -89,7 +80,7 @@ static enum cld_status cut(struct cld_job *j, struct cld_cutter c, size_t drafte
 }
 
 /* Puts items in their order: `number` holds the place among the items of the same drafter. */
-static int double_buffered(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
     const struct cld_item *x = a, *y = b;
     if (x->number != y->number)
@@ -108,7 +99,7 @@ static void finish(struct cld_job *j, size_t first_number)
         at += it->n_docs;
     }
     if (j->n_items)
-        qsort(j->items, j->n_items, sizeof *j->items, double_buffered);
+        qsort(j->items, j->n_items, sizeof *j->items, compare_places);
     for (size_t i = 0; i < j->n_items; i++)
         j->items[i].number = first_number + i;
 }
@@ -266,7 +257,7 @@ static uint64_t mark_of(const struct cld_job *j)
     return digest;
 }
 
-/* Leaves the items of drafters here, and numbers them after those that were dealt before. */
+/* Keeps the items of drafters here and numbers them after those of earlier jobs. */
 static void keep_own(struct cld_batch_schedule *d, struct cld_job *j)
 {
     size_t n = 0;
@@ -296,7 +287,7 @@ static enum cld_status claim_rows(struct cld_feature_store *store, const struct 
     return s;
 }
 
-/* Lays out the job behind the newest; *out NULL: the run is over. The lock is held. */
+/* Lays out the job after the newest; *out NULL: the run is over. The lock is held. */
 static enum cld_status lay_out(struct cld_batch_schedule *d, struct cld_job **out,
                                struct cld_error *err)
 {
@@ -345,7 +336,7 @@ enum cld_status cld_batch_schedule_next(struct cld_batch_schedule *d, const stru
         s = lay_out(d, &next, err);
     *out = next;
     if (done && next) {
-        /* The newest stays: the next one is laid out behind it. Users pass jobs in order, so the
+        /* The newest stays: the next one is laid out after it. Users pass jobs in order, so the
          * oldest is always the first that all are past. */
         struct cld_job *old = d->oldest;
         while (old != done)

@@ -1,15 +1,14 @@
 /* batch_schedule.h - which micro-batch is for which drafter, and in which order: the jobs of a run.
  *
- * A job is one optimizer step or one evaluation of the held-out rows; jobs follow each other as the
- * configuration says, whatever happens on devices. The rows of a step are split in equal contiguous
- * parts among the drafters, and each part is cut into micro-batches that fit the plan.
- * Micro-batches are numbered through all jobs, those of a job in turns: the first of each drafter,
- * the second of each, ... Held-out micro-batches go to the drafters in turns. Where drafters are on
- * several machines, all of them deal the same; each keeps the micro-batches of its own drafters and
- * numbers these.
+ * A job is one optimizer step or one evaluation of the held-out rows. The order of jobs follows
+ * from the configuration alone. The rows of a step are split into equal contiguous parts, one a
+ * drafter, and each part is cut into micro-batches that fit the plan. Micro-batches are numbered
+ * through all jobs. In a job drafters alternate: the first micro-batch of each drafter, the second
+ * of each, ... So do held-out micro-batches. With drafters on several machines all machines compute
+ * the same schedule; each uses the micro-batches of its own drafters and numbers these.
  *
- * Thread: any. Each thread that works through the jobs is one of the deal's n_users; a job is laid
- * out by whoever asks for it first and freed when all users are past it. */
+ * Thread: any. Each thread that works through the jobs is one of the n_users of the schedule. The
+ * first user that asks for a job lays it out; it is freed when all users are past it. */
 #ifndef CLD_WORKERS_BATCH_SCHEDULE_H
 #define CLD_WORKERS_BATCH_SCHEDULE_H
 
@@ -28,7 +27,7 @@ struct cld_item {
 
 struct cld_job {
     enum cld_job_kind kind;
-    size_t step;           /* that it is (from 0), or that were done when it is an evaluation */
+    size_t step;           /* its number (from 0), or the steps done before an evaluation */
     double inv_sum_weight; /* 1 / sum of the loss weights of all its documents; 0: no weight */
     uint64_t digest;       /* of its tokens and anchors: equal on all machines, if rows are */
     struct cld_item *items;
@@ -48,13 +47,13 @@ enum cld_status cld_job_heldout(struct cld_feed *f, const struct cld_config *cfg
                                 struct cld_job **out, struct cld_error *err);
 void cld_job_free(struct cld_job *j); /* NULL-safe */
 
-/* Is there an evaluation after this many steps? */
+/* Whether there is an evaluation after this many steps. */
 bool cld_batch_schedule_evaluates(const struct cld_config *cfg, const struct cld_feed *f,
                                   size_t n_done);
 
 struct cld_batch_schedule;
 
-/* Jobs from step `first` on. Everything given must outlive the deal; nobody else may use the feed.
+/* Jobs from step `first` on. All arguments must outlive the schedule, which alone uses the feed.
  * An item's `drafter` counts those of this machine. Rows are claimed in `store` (NULL: none) as
  * their micro-batches are laid out. */
 enum cld_status cld_batch_schedule_open(struct cld_feed *f, const struct cld_config *cfg,

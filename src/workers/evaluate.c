@@ -13,7 +13,7 @@ enum cld_status cld_evaluate_pass(struct cld_worker *w, const struct cld_batch *
     enum cld_status s = CLD_OK;
     if ((s = cld_worker_features(w, b, err)) || (s = cld_drafter_forward(&w->drafter, b, err)))
         return s;
-    return cld_drafter_loss(&w->drafter, b, 0, false, score, err);
+    return cld_drafter_loss(&w->drafter, b, 0, CLD_LOSS_SCORE, score, err);
 }
 
 /* The rows' features from the store to the device, through host memory `features`. */

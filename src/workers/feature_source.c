@@ -5,7 +5,7 @@
 
 #include "base/size.h"
 
-/* Has an earlier document of the item the same row? At the border of two epochs one may. */
+/* Whether an earlier document of the item has the same row, as at the border of two epochs. */
 static bool is_repeated(const struct cld_item *it, size_t i)
 {
     for (size_t k = 0; k < i; k++)
@@ -28,7 +28,7 @@ static enum cld_status wait_for(struct cld_feature_store *f, struct cld_sync *sy
     return going ? CLD_OK : cld_sync_gave_up(err);
 }
 
-/* Must the target run? */
+/* Whether the target must run. */
 static bool needs_target(struct cld_feature_store *f, const struct cld_item *it)
 {
     for (size_t i = 0; i < it->n_docs; i++) {
@@ -46,8 +46,8 @@ static enum cld_status compute(struct cld_worker *w, const struct cld_batch *b, 
     return s ? s : cld_worker_read_features(w, b->n_ctx, to, err);
 }
 
-/* Rows of the store replace what the target computed beside them: a row has the same bits whenever
- * it comes, whatever micro-batch it is in, in a resumed run too. */
+/* Stored rows replace what the target computed for them: a row has the same bits in every
+ * micro-batch, also in a resumed run. */
 static enum cld_status take_stored(struct cld_feature_store *f, struct cld_sync *sync,
                                    const struct cld_worker *w, const struct cld_item *it,
                                    const bool *is_new, void *features, struct cld_error *err)
@@ -91,7 +91,7 @@ enum cld_status cld_features_fill(struct cld_feature_store *f, struct cld_sync *
                                   const struct cld_batch *b, void *to, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    if (w->reads)
+    if (w->role == CLD_ROLE_READER)
         return cld_features_read(f, w, it, to, err);
     bool *is_new = calloc(cld_max(1, it->n_docs), sizeof *is_new);
     if (!is_new)

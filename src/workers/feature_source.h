@@ -1,4 +1,4 @@
-/* feature_source.h - features of a micro-batch in runs that keep them: from the store on disk, the
+/* feature_source.h - features of a micro-batch in runs that store them: from the store on disk, the
  * target, or both.
  *
  * Thread: the owner of the worker. */
@@ -10,19 +10,19 @@
 #include "workers/batch_schedule.h"
 #include "workers/worker.h"
 
-/* Features [b->n_ctx, K*H] of the item's documents, laid out in `b`, to host memory `to`. Of a
- * store that grows, rows that it has or that an earlier item brings are taken from there, the
- * others computed by the worker's target, and kept if this item claimed them. A worker that only
- * reads takes all from the store. CLD_E_INTERRUPTED: the run stops. */
+/* Features [b->n_ctx, K*H] of the item's documents, laid out in `b`, to host memory `to`. With
+ * a store that grows, rows that it has or that an earlier item adds are read from it; the worker's
+ * target computes the others, and those that this item claimed are stored. A reader reads all from
+ * the store. CLD_E_INTERRUPTED: the run stops. */
 enum cld_status cld_features_fill(struct cld_feature_store *f, struct cld_sync *sync,
                                   struct cld_worker *w, const struct cld_item *it,
                                   const struct cld_batch *b, void *to, struct cld_error *err);
 
-/* The same from the store alone; nothing is waited for. */
+/* The same from the store alone, without waiting. */
 enum cld_status cld_features_read(struct cld_feature_store *f, const struct cld_worker *w,
                                   const struct cld_item *it, void *to, struct cld_error *err);
 
-/* What a configuration says of its features, for people: "offline, from DIR". */
+/* Where the features of a configuration come from, for logs: "offline, from DIR". */
 void cld_features_describe(const struct cld_config *cfg, char *to, size_t n);
 
 #endif

@@ -1,8 +1,6 @@
 #include "workers/fit_suggestions.h"
 
-static const double gib = 1024.0 * 1024.0 * 1024.0;
-
-/* More of them than this are not thought of. */
+/* More drafters than this are not suggested. */
 static const size_t most_drafters = 64;
 
 /* What a trial needs besides the configuration, and where its result goes. */
@@ -25,7 +23,7 @@ static enum cld_status fits(struct trials *t, const struct cld_config *cfg, bool
 static void report(struct trials *t, const char *setting)
 {
     fprintf(t->to, "  fits with --set %s: %.3f GiB\n", setting,
-            (double)cld_worker_set_bytes(t->set) / gib);
+            cld_gib(cld_worker_set_device_bytes(t->set)));
     t->n_found++;
 }
 
@@ -57,17 +55,17 @@ static enum cld_status more_drafters(struct trials *t, const struct cld_config *
     size_t n_now = t->set->n_drafters;
     bool yes = false;
     for (size_t n = n_now + 1; n <= most_drafters && !yes && !s; n++) {
-        cld_worker_set_share(t->set, 0, n, 0);
+        cld_worker_set_assign_shards(t->set, 0, n, 0);
         if (!(s = fits(t, cfg, &yes, err)) && yes) {
             fprintf(t->to,
                     "  fits with %zu drafters in all, the new ones on devices of their own "
                     "(train.batch_rows a multiple of %zu): %.3f GiB\n",
-                    n, n * cfg->train.micro_rows, (double)cld_worker_set_bytes(t->set) / gib);
+                    n, n * cfg->train.micro_rows, cld_gib(cld_worker_set_device_bytes(t->set)));
             t->n_found++;
         }
     }
-    cld_worker_set_share(t->set, 0, n_now, 0);
-    /* A number for which there are too few parameters is no way out, and no error. */
+    cld_worker_set_assign_shards(t->set, 0, n_now, 0);
+    /* A number for which there are too few parameters is not suggested, and no error. */
     return s == CLD_E_USAGE ? CLD_OK : s;
 }
 

@@ -12,14 +12,14 @@
 
 /* Larger messages go in pieces, one after the other. */
 static const size_t piece_bytes = (size_t)256 << 20;
-/* Looks at messages under way so often, less and less often while nothing happens. */
+/* Intervals at which unfinished messages are tested; longer while nothing happens. */
 static const long least_nap_ns = 10000, most_nap_ns = 500000;
-/* At the end of a run that failed: sends that nobody takes are given up after so long. */
+/* At the end of a run that failed: sends that are not received are given up after this time. */
 static const double patience_ms = 500;
 
 enum { TAG_END, TAG_QUIET, TAG_GATHER, N_OWN_TAGS };
 
-/* A message that is to be moved, or under way. */
+/* A message that is posted or under way. */
 struct post {
     bool sends;
     size_t peer;
@@ -31,7 +31,7 @@ struct post {
     struct post *next;
 };
 
-/* What a process tells the others at its end. */
+/* What a process sends the others at its end. */
 struct farewell {
     int status;
     char what[512];
@@ -113,7 +113,7 @@ static void tell_done(struct cld_link *l, const struct post *p)
     pthread_mutex_unlock(&l->sync.lock);
 }
 
-/* The transport failed, and nothing will be told over it: what the end waits for counts as told. */
+/* The transport failed: all that the end waits for counts as arrived. */
 static bool give_up(struct cld_link *l, const struct post *p, const struct cld_error *why)
 {
     stop_with(l, why);
@@ -122,7 +122,7 @@ static bool give_up(struct cld_link *l, const struct post *p, const struct cld_e
     return true;
 }
 
-/* Moves a message on; true: it is over. */
+/* Advances a message; true: it is over. */
 static bool advance(struct cld_link *l, struct post *p, bool *moved)
 {
     struct cld_error err = CLD_ERROR_INIT;
@@ -148,8 +148,8 @@ static bool advance(struct cld_link *l, struct post *p, bool *moved)
     return true;
 }
 
-/* What is under way when all processes have said that they post nothing more: receives of which no
- * message will come are cancelled. */
+/* After all processes have announced that they post nothing more: cancels receives whose message
+ * will not come. */
 static void cancel_receives(struct cld_link *l, struct post *all)
 {
     for (struct post *p = all; p; p = p->next)
@@ -166,7 +166,7 @@ static void nap(struct cld_link *l, bool busy, long *ns)
         nanosleep(&t, NULL);
         return;
     }
-    /* Only ends of others can come, unless somebody posts. */
+    /* Only ends of others can come, unless a thread posts. */
     clock_gettime(CLOCK_REALTIME, &t);
     t.tv_nsec += 2000000;
     t.tv_sec += t.tv_nsec / 1000000000;
@@ -307,7 +307,7 @@ enum cld_status cld_link_gather(struct cld_link *l, const void *mine, size_t n_b
             !(s = post_receive(l, i, TAG_GATHER, in + i * n_bytes, n_bytes, n_done, err)))
             s = post_send(l, i, TAG_GATHER, out, n_bytes, n_done, err);
     if (s || (s = cld_link_wait(l, n_done, 2 * (n - 1), err)))
-        return s; /* kept until the process ends: somebody may still write there */
+        return s; /* not freed before the process ends: the link may still write there */
     for (size_t i = 0; i < n; i++)
         if (i != at)
             memcpy((char *)all + i * n_bytes, in + i * n_bytes, n_bytes);
@@ -338,7 +338,7 @@ void cld_link_blame(struct cld_link *l, const struct cld_error *why)
     if (!l || !why->status)
         return;
     pthread_mutex_lock(&l->sync.lock);
-    /* Whoever only gave up because another process failed is not to blame. */
+    /* A process that gave up because another one failed is not the cause. */
     if (!l->halted && !l->mine.status && !l->failure.status) {
         l->mine.status = (int)why->status;
         snprintf(l->mine.what, sizeof l->mine.what, "%s", why->what);
@@ -367,8 +367,8 @@ static void wait_for_all(struct cld_link *l, const size_t *n_done, size_t n)
     pthread_mutex_unlock(&l->sync.lock);
 }
 
-/* Nobody posts more, and all say so; then what will not come is cancelled; then all say that. What
- * is under way after that is read by nobody. */
+/* All processes announce that they post no more; then receives that will not be served are
+ * cancelled, and all announce that. Nothing reads messages that are still under way after that. */
 void cld_link_halt(struct cld_link *l)
 {
     struct cld_error err = CLD_ERROR_INIT;
@@ -377,7 +377,7 @@ void cld_link_halt(struct cld_link *l)
     if (!l || l->halted)
         return;
     pthread_mutex_lock(&l->sync.lock);
-    l->halted = true; /* what is told does not change any more */
+    l->halted = true; /* the farewell does not change any more */
     pthread_mutex_unlock(&l->sync.lock);
     heard = malloc(l->n);
     for (size_t i = 0; i < l->n; i++)
@@ -423,7 +423,7 @@ enum cld_status cld_link_close(struct cld_link *l, struct cld_error *err)
     return s;
 }
 
-/* The number of processes that the launcher tells of; 0: it started none. */
+/* The number of processes in the launcher's environment; 0: none. */
 static size_t n_launched(void)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE"};
@@ -445,12 +445,13 @@ static enum cld_status start(struct cld_link *l, struct cld_error *err)
             s = post_receive(l, i, TAG_END, &l->others[i], sizeof *l->others, &l->n_farewells, err);
     int failed = s ? 0 : pthread_create(&l->thread, NULL, run_link, l);
     if (failed)
-        s = cld_fail(err, CLD_E_MEMORY, "raise the limit of threads (ulimit -u)",
+        s = cld_fail(err, CLD_E_MEMORY,
+                     "raise the limit of threads (`ulimit -u`) or end other processes",
                      "cannot start the thread of the link: %s", strerror(failed));
     return s;
 }
 
-/* What this build has; NULL: nothing. */
+/* The transport of this build; NULL: none. */
 static const struct cld_transport *transport(void)
 {
 #ifdef CLD_MPI

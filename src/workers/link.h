@@ -1,11 +1,11 @@
 /* link.h - this process and those on other machines that train the same drafter.
  *
  * mpirun starts one process a machine. Messages between them are sent and received by a thread of
- * the link, which alone calls the transport (transport.h); other threads post what is to be moved
- * and are told under the run's lock when it has been.
+ * the link, which alone calls the transport (transport.h); other threads post messages and
+ * see under the run's lock when they are done.
  *
- * A process that fails, or ends for another reason than the others, tells them: their waits end,
- * too (sync.h), and its error is theirs. All processes end together, so that no memory is freed
+ * A process that fails, or ends for another reason than the others, sends them its error: their
+ * waits end, too (sync.h), with this error. All processes end together, so that no memory is freed
  * that another one still reads.
  *
  * A process that is alone has no link: NULL, for which _rank, _n, _gather and _blame work. */
@@ -16,13 +16,13 @@
 
 struct cld_link;
 
-/* Joins the others where a launcher started this process as one of several; *out NULL: it is alone.
+/* Joins the others if a launcher started this process as one of several; *out NULL: it is alone.
  * Thread: the one that will close it, after signals are blocked and before workers. CLD_E_USAGE
- * where there are several and this build has no MPI. */
+ * if there are several and this build has no MPI. */
 enum cld_status cld_link_open(struct cld_link **out, struct cld_error *err);
 
-size_t cld_link_rank(const struct cld_link *l); /* 0 where there is none */
-size_t cld_link_n(const struct cld_link *l);    /* processes; 1 where there is none */
+size_t cld_link_rank(const struct cld_link *l); /* 0 without a link */
+size_t cld_link_n(const struct cld_link *l);    /* processes; 1 without a link */
 /* Tags below this may be used. */
 size_t cld_link_n_tags(const struct cld_link *l);
 /* The lock of all waits for messages; the run's threads wait on the same one. */
@@ -42,10 +42,11 @@ enum cld_status cld_link_wait(struct cld_link *l, const size_t *n_done, size_t n
  * one's `mine` in the order of ranks. */
 enum cld_status cld_link_gather(struct cld_link *l, const void *mine, size_t n_bytes, void *all,
                                 struct cld_error *err);
-/* Has any process said yes? A gather. */
+/* *any: `mine` is true in any process. A gather. */
 enum cld_status cld_link_any(struct cld_link *l, bool mine, bool *any, struct cld_error *err);
 
-/* Any thread: this process ends with an error, which the others are told. The first one counts. */
+/* Any thread: this process ends with an error, which is sent to the others. The first one counts.
+ */
 void cld_link_blame(struct cld_link *l, const struct cld_error *why);
 /* The error of another process that ended the run: CLD_OK if none did. */
 enum cld_status cld_link_failure(struct cld_link *l, struct cld_error *err);

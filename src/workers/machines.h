@@ -27,13 +27,12 @@ static inline size_t cld_machines_n_remote(const struct cld_machines *m)
 }
 
 /* All processes call it before the first step: CLD_E_USAGE names what differs between this one and
- * rank 0 of what must not - version, configuration, target, tokenizer, rows, step. The rest of the
- * arguments are texts that stand for these. */
+ * rank 0 - version, configuration, target, tokenizer, rows or step. */
 enum cld_status cld_machines_agree(const struct cld_machines *m, const struct cld_config *cfg,
                                    const char *target, const char *tokenizer, size_t n_rows,
                                    size_t step, struct cld_error *err);
 
-/* Each drafter's record of n_bytes: here[n_here] to all[n_drafters], in their order. All processes
+/* n_bytes of each drafter: here[n_here] to all[n_drafters], in their order. All processes
  * call it, one thread of each. */
 enum cld_status cld_machines_gather(const struct cld_machines *m, const void *here, size_t n_bytes,
                                     void *all, struct cld_error *err);

@@ -1,5 +1,5 @@
-/* pipeline.c - a pipeline as its main thread sees it: workers are started, get orders and are
- * joined. What they do is in pipeline_worker.c. */
+/* pipeline.c - the main thread's side of a pipeline: starts workers, gives orders, joins threads.
+ * What workers do is in pipeline_worker.c. */
 #include "workers/pipeline_private.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static struct cld_member *drafter_of(const struct cld_pipeline *p, size_t d)
     return &p->members[p->set->n_targets + d];
 }
 
-/* What to return when the run has stopped, after which the record does not change. */
+/* The error of a run that has stopped; it does not change any more. */
 static enum cld_status why_stopped(const struct cld_pipeline *p, struct cld_error *err)
 {
     if (p->failure.status)
@@ -30,11 +30,12 @@ static enum cld_status start(struct cld_pipeline *p, struct cld_error *err)
     for (size_t i = 0; i < p->n_members && !s; i++) {
         struct cld_member *m = &p->members[i];
         m->p = p;
-        m->who = &p->set->at[i];
+        m->who = &p->set->workers[i];
         m->index = i < p->set->n_targets ? i : i - p->set->n_targets;
         int failed = pthread_create(&m->thread, NULL, cld_member_run, m);
         if (failed)
-            s = cld_fail(err, CLD_E_MEMORY, "raise the limit of threads (ulimit -u)",
+            s = cld_fail(err, CLD_E_MEMORY,
+                         "raise the limit of threads (`ulimit -u`) or end other processes",
                          "cannot start the thread of %s: %s", m->who->name, strerror(failed));
         else
             p->n_started++;
@@ -74,8 +75,8 @@ enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld
         return cld_fail_memory(err, "%zu workers", n);
     if ((s = cld_ring_open(&p->ring, p->sync, set->n_targets, cfg->devices.ring_slots,
                            set->n_drafters, err)) ||
-        (s = cld_gradient_exchange_open(&p->exchange, p->sync, machines,
-                                        cld_drafter_n_buckets_of(&setup->drafter), err)) ||
+        (s = cld_collectives_open(&p->collectives, p->sync, machines,
+                                  cld_drafter_n_buckets_of(&setup->drafter), err)) ||
         (s = cld_batch_schedule_open(feed, cfg, &setup->rules, &set->limits, store, machines, n,
                                      first, &p->schedule, err)))
         return s;
@@ -109,7 +110,7 @@ enum cld_status cld_pipeline_close(struct cld_pipeline *p, struct cld_worker_fac
                          b->n_buffers - a->n_buffers);
     }
     cld_batch_schedule_close(p->schedule);
-    cld_gradient_exchange_close(&p->exchange);
+    cld_collectives_close(&p->collectives);
     cld_ring_close(&p->ring);
     cld_sync_destroy(&p->own_sync);
     cld_checkpoint_writer_close(&p->writer);
@@ -155,7 +156,7 @@ static void measure_waits(struct cld_pipeline *p, struct cld_pipeline_waits *wai
     size_t n_targets = p->set->n_targets, n_drafters = p->set->n_drafters;
     memset(waits, 0, sizeof *waits);
     for (size_t d = 0; d < n_drafters; d++) {
-        struct cld_gradient_exchange_times t = cld_gradient_exchange_times(&p->exchange, d);
+        struct cld_collectives_times t = cld_collectives_times(&p->collectives, d);
         waits->data_ms += drafter_of(p, d)->data_ms / (double)n_drafters;
         waits->exchange_whole_ms += t.whole_ms / (double)n_drafters;
         waits->exchange_ms += t.exposed_ms / (double)n_drafters;
@@ -175,7 +176,7 @@ static void measure_waits(struct cld_pipeline *p, struct cld_pipeline_waits *wai
     waits->each_ms = p->waits_now;
 }
 
-/* What drafters of all machines did, in their order: the same everywhere. */
+/* Results of the drafters of all machines, in their order: the same everywhere. */
 static enum cld_status gather_results(struct cld_pipeline *p, struct cld_score *score,
                                       size_t *n_tokens, struct cld_error *err)
 {
@@ -193,7 +194,7 @@ static enum cld_status gather_results(struct cld_pipeline *p, struct cld_score *
     for (size_t j = 0; j < p->machines->n_drafters; j++) {
         if (p->results[j].digest != p->results[0].digest)
             return cld_fail(err, CLD_E_INPUT, "give all machines the same files",
-                            "machine %zu has other rows than machine 0 in this step",
+                            "the rows of machine %zu in this step differ from those of machine 0",
                             p->machines->rank_of[j]);
         cld_score_merge(score, &p->results[j].score);
         *n_tokens += p->results[j].n_tokens;

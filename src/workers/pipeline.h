@@ -1,10 +1,10 @@
-/* pipeline.h - the threads of a run: target workers that fill the ring, drafter workers that learn
+/* pipeline.h - the threads of a run: target workers that fill the ring, drafter workers that train
  * from it, and the orders that drafters get.
  *
- * Every worker opens, plans, creates and warms up on a thread of its own, which alone touches what
- * it made (queue.h). When all have passed the barrier after the warm-up, and are sealed, the run
- * begins. Target workers go through the jobs of the deal by themselves, as far ahead as the ring
- * has room; drafter workers do one order after the other, all the same one at a time.
+ * Every worker opens, plans, creates and warms up on a thread of its own, and only this thread uses
+ * what it made (queue.h). The run begins when all have passed the barrier after the warm-up and are
+ * sealed. Target workers follow the schedule of batches by themselves, as far ahead as the ring has
+ * free slots. Drafter workers execute orders, all of them the same one at a time.
  *
  * A worker that fails stops the run: the others give up at their next wait, every thread ends, and
  * the error of the one that failed first is what calls here return.
@@ -25,7 +25,7 @@
 #include "workers/train_state.h"
 #include "workers/worker_set.h"
 
-/* What is known of a worker that is warmed up, and at its end. Texts are the record's. */
+/* Facts about a worker, after its warm-up and at its end. */
 struct cld_worker_facts {
     char name[32], attention[96], gemm[96], program[64], tuning[cld_tuning_text_bytes];
     struct cld_device_info device;
@@ -36,10 +36,10 @@ struct cld_worker_facts {
 
 struct cld_pipeline;
 
-/* Starts all workers and waits until they are warmed up. Jobs begin at step `first`. `crew` has
- * been planned; all arguments must outlive the pipeline, and nobody else may use the feed. `store`:
- * of features, NULL: none. Workers note on the board (NULL: none) what they do. *out is closed
- * whatever the result was. */
+/* Starts all workers and waits until they are warmed up. Jobs begin at step `first`. `set` has been
+ * planned; all arguments must outlive the pipeline, which alone uses the feed. `store`: of
+ * features, NULL: none. Workers note their state in `status` (NULL: nowhere). Close *out whatever
+ * the result was. */
 enum cld_status cld_pipeline_open(const struct cld_config *cfg, const struct cld_setup *setup,
                                   const struct cld_worker_set *set,
                                   const struct cld_machines *machines, struct cld_feed *feed,
@@ -63,25 +63,26 @@ enum cld_status cld_pipeline_begin(struct cld_pipeline *p, const char *resumed, 
  * machines; part_ms are means over those here. Waits and work of the ring since the last step are
  * in *waits. */
 struct cld_pipeline_waits {
-    double data_ms;        /* laying out, a drafter (where it does that itself) */
+    double data_ms;        /* laying out batches, of a drafter without a ring */
     double slot_ms;        /* waiting for an empty slot, a target worker */
     double features_ms;    /* waiting for features, a drafter worker */
     const double *each_ms; /* [targets + drafters] of these, since the last step; the pipeline's */
     double ring_fill;      /* share of slots that are full now */
-    /* Of the exchange between drafters: what they waited for it, and how long it was under way,
-     * beside the backward pass too. Means over the drafters here. */
+    /* Of the collectives between drafters: how long drafters waited for them, and how long they
+     * were under way, including the time hidden by the backward pass. Means over the drafters here.
+     */
     double exchange_ms, exchange_whole_ms;
 };
 enum cld_status cld_pipeline_step(struct cld_pipeline *p, double learning_rate, size_t update,
                                   struct cld_step_result *r, struct cld_pipeline_waits *waits,
                                   struct cld_error *err);
 
-/* The evaluation that the deal has after this step. */
+/* The evaluation that the schedule has after this step. */
 enum cld_status cld_pipeline_evaluate(struct cld_pipeline *p, struct cld_score *score,
                                       struct cld_error *err);
 
-/* The weights that all drafters have now, as they are stored: [n_elems] in the storage of the run,
- * to host memory. */
+/* The current weights of all drafters, as stored: [n_elems] in the storage of the run, to host
+ * memory. */
 enum cld_status cld_pipeline_weights(struct cld_pipeline *p, void *to, struct cld_error *err);
 
 /* Copies what a checkpoint holds to host memory and begins to write it (checkpoint_writer.h) on
@@ -97,12 +98,12 @@ enum cld_status cld_pipeline_save(struct cld_pipeline *p, const char *dir,
 enum cld_status cld_pipeline_check_saved(struct cld_pipeline *p, struct cld_error *err);
 enum cld_status cld_pipeline_wait_saved(struct cld_pipeline *p, struct cld_error *err);
 
-/* Which side of the ring is too slow, for how many there are, as a sentence; "" without a ring or
- * before it has worked. */
+/* A sentence: which side of the ring is too slow and how many workers would balance it. "" without
+ * a ring or before it has worked. */
 void cld_pipeline_balance(struct cld_pipeline *p, char *to, size_t n);
 
-/* For tests: called by every worker before each of its micro-batches, on its thread; an error that
- * it returns is the worker's. NULL: nothing. To be set while no pipeline is open. */
+/* For tests: called by every worker before each of its micro-batches, on its thread; its error is
+ * the worker's. NULL: not called. Set it while no pipeline is open. */
 extern enum cld_status (*cld_pipeline_fault)(const char *worker, size_t number,
                                              struct cld_error *err);
 

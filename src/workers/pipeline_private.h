@@ -5,7 +5,7 @@
 
 #include "workers/checkpoint_writer.h"
 #include "workers/batch_schedule.h"
-#include "workers/gradient_exchange.h"
+#include "workers/collectives.h"
 #include "workers/pipeline.h"
 #include "workers/ring.h"
 
@@ -30,10 +30,10 @@ struct cld_order {
     size_t keep;
 };
 
-/* A thread and what is its own; main reads results when the thread says that its order is done. */
+/* A thread and its data; the main thread reads results after the thread has finished its order. */
 struct cld_member {
     struct cld_pipeline *p;
-    const struct cld_worker_set_member *who;
+    const struct cld_planned_worker *who;
     size_t index; /* among the targets, or among the drafters */
     pthread_t thread;
     struct cld_worker w;
@@ -69,7 +69,7 @@ struct cld_pipeline {
     struct cld_sync own_sync, *sync; /* the link's, where there is one */
     struct cld_feature_store *store; /* NULL: none */
     struct cld_ring ring;
-    struct cld_gradient_exchange exchange;
+    struct cld_collectives collectives;
     struct cld_member *members; /* targets, then drafters */
     size_t n_members, n_started;
     double *waits_now, *waits_before;  /* [n_members] */

@@ -23,15 +23,16 @@ static void note_state(const struct cld_member *m, enum cld_worker_state state)
 static void note_facts(const struct cld_member *m, struct cld_worker_facts *f)
 {
     const struct cld_worker *w = &m->w;
+    bool drafts = cld_worker_has_drafter(w->role);
     snprintf(f->name, sizeof f->name, "%s", m->who->name);
     snprintf(f->attention, sizeof f->attention, "%s",
-             w->reads        ? "none"
-             : w->no_drafter ? w->target.attention.variant
-                             : w->drafter.attention.variant);
+             w->role == CLD_ROLE_READER ? "none"
+             : drafts                   ? w->drafter.attention.variant
+                                        : w->target.attention.variant);
     snprintf(f->gemm, sizeof f->gemm, "%s",
-             w->reads
+             w->role == CLD_ROLE_READER
                  ? "none"
-                 : cld_gemm_backend_name(w->q, w->no_drafter ? w->target.gemm : w->drafter.gemm));
+                 : cld_gemm_backend_name(w->q, drafts ? w->drafter.gemm : w->target.gemm));
     snprintf(f->program, sizeof f->program, "%s", cld_queue_program_origin(w->q));
     cld_tuning_text(w->q, f->tuning, sizeof f->tuning);
     f->device = w->device;
@@ -53,17 +54,16 @@ static enum cld_status get_ready(struct cld_member *m, struct cld_error *err)
     double begun = cld_clock_ms();
     if ((s = cld_worker_plan(w, p->cfg, p->setup, &m->who->device, &m->who->options, err)) ||
         (s = cld_worker_check(w, err)) || (s = cld_worker_create(w, err)) ||
-        (w->given_features && !cld_pipeline_has_ring(p) &&
-         (s = cld_worker_make_up_features(w, err))))
+        (w->role == CLD_ROLE_DRAFTER_WITHOUT_RING && (s = cld_worker_make_up_features(w, err))))
         return s;
     note_state(m, CLD_WORKER_WARMING);
     if ((s = cld_worker_warm_up(w, err)))
         return s;
-    for (size_t i = 0; w->no_drafter && i < p->ring.n_slots; i++)
+    for (size_t i = 0; !cld_worker_has_drafter(w->role) && i < p->ring.n_slots; i++)
         p->ring.slots[m->index * p->ring.n_slots + i].features = w->slots[i].host;
     m->step.w = w;
-    if (!w->no_drafter)
-        cld_gradient_exchange_join(&p->exchange, m->index, w);
+    if (cld_worker_has_drafter(w->role))
+        cld_collectives_join(&p->collectives, m->index, w);
     note_facts(m, &m->ready);
     note_state(m, CLD_WORKER_WAITING);
     cld_status_file_memory(p->status, (size_t)(m - p->members), m->ready.held_bytes,
@@ -85,7 +85,7 @@ static enum cld_status ask_fault(const struct cld_member *m, size_t number, stru
     return cld_pipeline_fault ? cld_pipeline_fault(m->who->name, number, err) : CLD_OK;
 }
 
-/* Waits until the features that were made last are in their slot, and hands it over. */
+/* Waits until the last features are in their slot, and passes the slot on. */
 static enum cld_status put_item(struct cld_member *m, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
@@ -99,8 +99,8 @@ static enum cld_status put_item(struct cld_member *m, struct cld_error *err)
     return CLD_OK;
 }
 
-/* Makes one micro-batch and its features, which begin their way into its slot of the ring. Those
- * made before arrive meanwhile, unless there is nothing to do until a drafter has used them. */
+/* Makes one micro-batch and its features, and begins to copy them to its slot of the ring. The copy
+ * of the features before ends meanwhile, or before a wait for a drafter. */
 static enum cld_status make_item(struct cld_member *m, const struct cld_item *it,
                                  struct cld_error *err)
 {
@@ -159,7 +159,7 @@ static const struct cld_item *own_item(const struct cld_member *m, size_t at)
     return NULL;
 }
 
-/* Features of this micro-batch begin to come from the ring. */
+/* Begins to copy the features of this micro-batch from the ring. */
 static enum cld_status fetch(struct cld_member *m, size_t number, struct cld_error *err)
 {
     struct cld_slot *slot = NULL;
@@ -170,7 +170,7 @@ static enum cld_status fetch(struct cld_member *m, size_t number, struct cld_err
     return CLD_OK;
 }
 
-/* The same while this drafter has something else to do, if they are there already. */
+/* Prefetch: the same while this drafter computes, if they are there already. */
 static enum cld_status fetch_ahead(struct cld_member *m, const struct cld_item *next,
                                    struct cld_error *err)
 {
@@ -192,7 +192,7 @@ static enum cld_status use_slot(struct cld_member *m, const struct cld_item *it,
 {
     enum cld_status s = CLD_OK;
     note_state(m, CLD_WORKER_NO_FEATURES);
-    if (!m->fetched && ((s = cld_gradient_exchange_settle(&m->p->exchange, m->index, err)) ||
+    if (!m->fetched && ((s = cld_all_gather_end(&m->p->collectives, m->index, err)) ||
                         (s = fetch(m, it->number, err))))
         return s;
     struct cld_slot *slot = m->fetched;
@@ -213,7 +213,7 @@ static enum cld_status use_item(struct cld_member *m, const struct cld_item *it,
     if ((s = ask_fault(m, it->number, err)))
         return s;
     if (!next && m->job->kind == CLD_JOB_STEP &&
-        (s = cld_gradient_exchange_expect(&m->p->exchange, m->index, err)))
+        (s = cld_reduce_scatter_begin(&m->p->collectives, m->index, err)))
         return s;
     if (cld_pipeline_has_ring(m->p))
         return use_slot(m, it, next, err);
@@ -244,21 +244,21 @@ static enum cld_status use_job(struct cld_member *m, enum cld_job_kind kind, str
         return s;
     m->ahead = false;
     if (!m->job || m->job->kind != kind)
-        return cld_fail(err, CLD_E_INTERNAL, "", "the deal has another job than the one ordered");
+        return cld_fail(err, CLD_E_INTERNAL, "", "the schedule has another job than the order");
     m->n_items = m->job->n_items;
     m->inv_sum_weight = m->job->inv_sum_weight;
     m->digest = m->job->digest;
     m->data_ms = cld_clock_ms() - begun;
     const struct cld_item *next, *it = own_item(m, 0);
-    /* Rows without anchors make no micro-batch; gradients of zero are exchanged all the same. */
+    /* Rows without anchors make no micro-batch; gradients of zero are reduced all the same. */
     if (!it && kind == CLD_JOB_STEP &&
-        (s = cld_gradient_exchange_expect(&m->p->exchange, m->index, err)))
+        (s = cld_reduce_scatter_begin(&m->p->collectives, m->index, err)))
         return s;
     for (; it && !s; it = next) {
         next = own_item(m, (size_t)(it - m->job->items) + 1);
         s = use_item(m, it, next, err);
     }
-    /* Features for what comes next may come while gradients are exchanged. */
+    /* Prefetch features for the next job during the reduce-scatter. */
     if (!s && cld_pipeline_has_ring(m->p) && !(s = next_job(m, err)))
         s = fetch_ahead(m, own_item(m, 0), err);
     return s;
@@ -271,10 +271,10 @@ static enum cld_status take_step(struct cld_member *m, const struct cld_order *o
     double begun = cld_clock_ms();
     /* Counts of tiles are read where it costs nothing: not before the gradients have left, nor with
      * the weights on their way. */
-    if (s || (s = cld_gradient_exchange_norm(&m->p->exchange, m->index, &m->got.grad_norm, err)) ||
+    if (s || (s = cld_reduce_scatter_norm(&m->p->collectives, m->index, &m->got.grad_norm, err)) ||
         (s = cld_drafter_check_tiles(&m->w.drafter, err)) ||
-        (s = cld_gradient_exchange_update(&m->p->exchange, m->index, m->got.grad_norm,
-                                          o->learning_rate, o->update, err)))
+        (s = cld_all_gather_update(&m->p->collectives, m->index, m->got.grad_norm, o->learning_rate,
+                                   o->update, err)))
         return s;
     m->got.skipped = !isfinite(m->got.grad_norm);
     m->got.part_ms[CLD_STEP_OPTIMIZER] = cld_clock_ms() - begun;
@@ -295,7 +295,7 @@ static enum cld_status set_weights(struct cld_member *m, const struct cld_order 
     if (!s && !o->resumed)
         s = cld_drafter_begin_ema(d, err);
     /* Drafters on different kinds of devices may round an initial value differently. */
-    return s ? s : cld_gradient_exchange_weights(&m->p->exchange, m->index, err);
+    return s ? s : cld_all_gather(&m->p->collectives, m->index, err);
 }
 
 /* The arrays of a drafter that has them in full. */
@@ -319,8 +319,8 @@ static enum cld_status save(struct cld_member *m, const struct cld_order *o, str
     const struct cld_image *image = &p->members[p->set->n_targets].w.image;
     enum cld_status s = CLD_OK;
     if (cld_drafter_is_sharded(d)) {
-        if (!(s = cld_gradient_exchange_gather(&p->exchange, m->index, image, err)))
-            s = cld_gradient_exchange_meet(&p->exchange, err);
+        if (!(s = cld_collectives_gather_image(&p->collectives, m->index, image, err)))
+            s = cld_collectives_barrier(&p->collectives, err);
     } else {
         s = copy_arrays(d, image, err);
     }
@@ -338,29 +338,31 @@ static enum cld_status give_weights(struct cld_member *m, const struct cld_order
                     : cld_buf_read(weights->buf, 0, o->weights, cld_tensor_bytes(weights), err);
 }
 
-/* Where the mean of weights is what is evaluated, all drafters put it in their place, and back. */
-static enum cld_status show_ema(struct cld_member *m, bool show, struct cld_error *err)
+/* With eval.ema all drafters replace their weights by the mean while something reads them. */
+static enum cld_status swap_ema(struct cld_member *m,
+                                enum cld_status (*swap)(struct cld_drafter *d,
+                                                        struct cld_error *err),
+                                struct cld_error *err)
 {
     if (!m->w.drafter.options.ema || !m->p->cfg->eval.ema)
         return CLD_OK;
-    enum cld_status s = cld_drafter_show_ema(&m->w.drafter, show, err);
-    return s ? s : cld_gradient_exchange_weights(&m->p->exchange, m->index, err);
+    enum cld_status s = swap(&m->w.drafter, err);
+    return s ? s : cld_all_gather(&m->p->collectives, m->index, err);
 }
 
 static enum cld_status evaluate(struct cld_member *m, struct cld_error *err)
 {
-    enum cld_status s = show_ema(m, true, err);
+    enum cld_status s = swap_ema(m, cld_drafter_show_ema, err);
     if (s || (s = use_job(m, CLD_JOB_EVALUATE, err)) ||
         (s = cld_drafter_check_tiles(&m->w.drafter, err)))
         return s;
-    return show_ema(m, false, err);
+    return swap_ema(m, cld_drafter_hide_ema, err);
 }
 
 static enum cld_status obey(struct cld_member *m, const struct cld_order *o, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    if (o->kind != CLD_ORDER_STEP &&
-        (s = cld_gradient_exchange_settle(&m->p->exchange, m->index, err)))
+    if (o->kind != CLD_ORDER_STEP && (s = cld_all_gather_end(&m->p->collectives, m->index, err)))
         return s;
     switch (o->kind) {
     case CLD_ORDER_BEGIN:
@@ -370,9 +372,9 @@ static enum cld_status obey(struct cld_member *m, const struct cld_order *o, str
     case CLD_ORDER_EVALUATE:
         return evaluate(m, err);
     case CLD_ORDER_WEIGHTS:
-        return (s = show_ema(m, true, err)) || (s = give_weights(m, o, err))
+        return (s = swap_ema(m, cld_drafter_show_ema, err)) || (s = give_weights(m, o, err))
                    ? s
-                   : show_ema(m, false, err);
+                   : swap_ema(m, cld_drafter_hide_ema, err);
     case CLD_ORDER_SAVE:
         return save(m, o, err);
     }
@@ -457,10 +459,10 @@ void *cld_member_run(void *arg)
     struct cld_error err = CLD_ERROR_INIT;
     cld_log_thread_name(m->who->name);
     if (get_ready(m, &err) || report_ready(m->p, &err) ||
-        (m->w.no_drafter ? run_target(m, &err) : run_drafter(m, &err)))
+        (cld_worker_has_drafter(m->w.role) ? run_drafter(m, &err) : run_target(m, &err)))
         report_failure(m, &err);
     if (m->w.q) {
-        /* Copies that are under way read memory of others, who may free it after this. */
+        /* Copies under way read memory of other workers, which they may free after this. */
         struct cld_error ignored = CLD_ERROR_INIT;
         cld_queue_finish(m->w.q, &ignored);
         note_facts(m, &m->end);
@@ -468,8 +470,8 @@ void *cld_member_run(void *arg)
     if (m->w.image.master)
         cld_checkpoint_writer_wait_idle(&m->p->writer);
     leave(m->p);
-    if (m->w.q && !m->w.no_drafter)
-        cld_gradient_exchange_part(&m->p->exchange, m->index);
+    if (m->w.q && cld_worker_has_drafter(m->w.role))
+        cld_collectives_leave(&m->p->collectives, m->index);
     cld_step_free(&m->step);
     cld_worker_close(&m->w);
     return NULL;

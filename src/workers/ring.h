@@ -3,15 +3,14 @@
  *
  * Each target worker has n_slots of its own, pinned for its device. Micro-batches are numbered in
  * one fixed order (batch_schedule.h); number i is made by target i % n_targets, in slot (i /
- * n_targets) % n_slots of it. So who makes what, and where, is known beforehand: nothing depends on
- * which thread is faster.
+ * n_targets) % n_slots of it. So the worker and the slot of each micro-batch are known beforehand:
+ * nothing depends on which thread is faster.
  *
- * No deadlock: take the lowest number m that no drafter has used up. All lower ones are used up, so
- * the slot of m, whose earlier guests have lower numbers, is empty, and target m % n_targets, which
- * works in ascending order, has m next: m gets made. The drafter that m is for works in ascending
- * order too and does not wait for others before it has used up its part of a job, and all jobs
- * before that of m are done: so m gets used up. One slot a target is enough for this; two let it
- * work while its last one is being read.
+ * No deadlock: let m be the lowest number that no drafter has used up. The slot of m is empty,
+ * since its earlier contents have lower numbers. Target m % n_targets works in ascending order and
+ * has m next: m gets made. The drafter of m works in ascending order too, and waits for other
+ * drafters only after its part of a job; all jobs before that of m are done: m gets used up. One
+ * slot a target is enough; with two it works while its last one is being read.
  *
  * Thread: any; a slot's content belongs to the target from _empty to _put and to the drafter from
  * _full to _done. */
@@ -47,19 +46,19 @@ enum cld_status cld_ring_open(struct cld_ring *r, struct cld_sync *sync, size_t 
                               size_t n_slots, size_t n_drafters, struct cld_error *err);
 void cld_ring_close(struct cld_ring *r); /* all threads are gone */
 
-/* Target: waits until the slot of this number is empty; full or not, the wait is counted.
+/* Target: waits until the slot of this number is empty; counts the wait.
  * CLD_E_INTERRUPTED: the run stops. */
 enum cld_status cld_ring_empty(struct cld_ring *r, size_t number, struct cld_slot **out,
                                struct cld_error *err);
-/* Is it empty now? Not while the target is still filling it. */
+/* Whether it is empty now; a slot that the target is filling is not. */
 bool cld_ring_is_empty(struct cld_ring *r, size_t number);
-/* Target: the slot is ready. busy_ms: what making it took. */
+/* Target: the slot is ready. busy_ms: the time that its contents took. */
 void cld_ring_put(struct cld_ring *r, struct cld_slot *slot, size_t number, double busy_ms);
 
-/* Drafter: waits until this number is there. */
+/* Drafter: waits until this number is in its slot. */
 enum cld_status cld_ring_full(struct cld_ring *r, size_t drafter, size_t number,
                               struct cld_slot **out, struct cld_error *err);
-/* Is it there now? It stays so until the drafter is done with it. */
+/* Whether it is there now. It stays until the drafter is done with it. */
 bool cld_ring_is_full(struct cld_ring *r, size_t number);
 /* Drafter: the slot may be filled again. */
 void cld_ring_done(struct cld_ring *r, struct cld_slot *slot);

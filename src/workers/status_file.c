@@ -52,6 +52,14 @@ static const char *run_state_name(enum cld_run_state s)
     return names[s];
 }
 
+bool cld_run_has_ended(const char *state)
+{
+    for (enum cld_run_state s = CLD_RUN_FINISHED; s <= CLD_RUN_FAILED; s++)
+        if (!strcmp(state, run_state_name(s)))
+            return true;
+    return false;
+}
+
 static const char *worker_state_name(enum cld_worker_state s)
 {
     static const char *const names[] = {"starting",
@@ -167,7 +175,7 @@ static enum cld_status take_lock(struct cld_status_file *b, struct cld_error *er
     if (b->lock_fd < 0)
         return cld_fail(err, CLD_E_IO, "choose a directory that you may write to",
                         "%s: cannot open: %s", b->lock_path, strerror(errno));
-    /* Somebody who asks whether a run is alive holds the lock for a moment. */
+    /* `cldraft status` holds the lock for a moment. */
     for (int tries = 0; tries < 20; tries++) {
         if (!flock(b->lock_fd, LOCK_EX | LOCK_NB))
             return CLD_OK;
@@ -178,7 +186,7 @@ static enum cld_status take_lock(struct cld_status_file *b, struct cld_error *er
     if (errno == EWOULDBLOCK)
         return cld_fail(err, CLD_E_USAGE, "wait for it, or choose another run.dir",
                         "%s: another run is alive in this directory", b->lock_path);
-    cld_warn("%s: cannot lock: %s; `cldraft status` will take this run for dead", b->lock_path,
+    cld_warn("%s: cannot lock: %s; `cldraft status` will report this run as dead", b->lock_path,
              strerror(errno));
     return CLD_OK;
 }
@@ -216,7 +224,8 @@ enum cld_status cld_status_file_open(const char *dir, size_t n_steps, size_t n_w
         goto done;
     int failed = pthread_create(&b->thread, NULL, keep_writing, b);
     if (failed) {
-        s = cld_fail(err, CLD_E_MEMORY, "raise the limit of threads (ulimit -u)",
+        s = cld_fail(err, CLD_E_MEMORY,
+                     "raise the limit of threads (`ulimit -u`) or end other processes",
                      "cannot start the status thread: %s", strerror(failed));
         goto done;
     }

@@ -1,11 +1,11 @@
-/* status_file.h - status.json of a run directory: how the run and each worker are doing, for people
- * and scripts that look from outside.
+/* status_file.h - status.json of a run directory: the state of the run and of each worker, for
+ * people and scripts.
  *
- * A thread of the board's own writes the file aside and renames it every two seconds, so it also
- * tells of a worker that is stuck. As long as the run lives it holds a lock on status.lock: who can
- * take the lock knows that the run is over, however it ended.
+ * A thread of its own writes the file aside and renames it every two seconds, so it also shows a
+ * worker that is stuck. A living run holds a lock on status.lock: if the lock can be acquired, the
+ * run is over, however it ended.
  *
- * Thread: any; open and close on one. A NULL board is fine everywhere: nothing is noted. */
+ * Thread: any; open and close on one. NULL is fine everywhere: nothing is noted. */
 #ifndef CLD_WORKERS_STATUS_FILE_H
 #define CLD_WORKERS_STATUS_FILE_H
 
@@ -43,10 +43,10 @@ struct cld_status_file;
 enum cld_status cld_status_file_open(const char *dir, size_t n_steps, size_t n_workers,
                                      const char *const *names, const char *const *devices,
                                      struct cld_status_file **out, struct cld_error *err);
-/* Writes how it ended and stops; NULL-safe. `why` is NULL or the error. */
+/* Writes the final state and stops; NULL-safe. `why` is NULL or the error. */
 void cld_status_file_close(struct cld_status_file *b, const struct cld_error *why);
 
-/* All of these do nothing without a board (NULL). _features: where they come from, for people. */
+/* All of these do nothing for NULL. _features: where they come from, as text. */
 void cld_status_file_features(struct cld_status_file *b, const char *text);
 void cld_status_file_run(struct cld_status_file *b, enum cld_run_state state);
 void cld_status_file_step(struct cld_status_file *b, int64_t step, double loss,
@@ -57,6 +57,10 @@ void cld_status_file_heldout(struct cld_status_file *b, int64_t step, double los
 void cld_status_file_worker(struct cld_status_file *b, size_t worker, enum cld_worker_state state);
 void cld_status_file_memory(struct cld_status_file *b, size_t worker, size_t held_bytes,
                             size_t budget_bytes);
+
+/* Whether a run whose status.json has this state has ended. Any other state belongs to a living
+ * run: if none is alive, it died. */
+bool cld_run_has_ended(const char *state);
 
 /* Is the run in this directory alive? Also false where there is no lock file. */
 bool cld_status_file_alive(const char *dir);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/grow.h"
 
 const char *cld_step_part_name(enum cld_step_part p)
 {
@@ -34,7 +35,7 @@ enum cld_status cld_step_pass(struct cld_step *t, const struct cld_batch *b, dou
         (s = end_part(t, CLD_STEP_TARGET, &begun, r, err)) ||
         (s = cld_drafter_forward(d, b, err)) ||
         (s = end_part(t, CLD_STEP_FORWARD, &begun, r, err)) ||
-        (s = cld_drafter_loss(d, b, inv_sum_weight, true, &r->score, err)) ||
+        (s = cld_drafter_loss(d, b, inv_sum_weight, CLD_LOSS_GRADIENT, &r->score, err)) ||
         (s = end_part(t, CLD_STEP_LOSS, &begun, r, err)) || (s = cld_drafter_backward(d, b, err)))
         return s;
     return end_part(t, CLD_STEP_BACKWARD, &begun, r, err);
@@ -51,18 +52,6 @@ static enum cld_status run_pass(struct cld_step *t, size_t n, double inv_sum_wei
     return cld_step_pass(t, &t->batch, inv_sum_weight, r, err);
 }
 
-static enum cld_status capacity_for(struct cld_step *t, size_t n, struct cld_error *err)
-{
-    if (n <= t->n_pass)
-        return CLD_OK;
-    struct cld_document *grown = realloc(t->pass, cld_mul(n, sizeof *grown));
-    if (!grown)
-        return cld_fail_memory(err, "%zu documents", n);
-    t->pass = grown;
-    t->n_pass = n;
-    return CLD_OK;
-}
-
 enum cld_status cld_step_run(struct cld_step *t, const struct cld_document *docs, size_t n_docs,
                              double learning_rate, size_t update, struct cld_step_result *r,
                              struct cld_error *err)
@@ -72,7 +61,7 @@ enum cld_status cld_step_run(struct cld_step *t, const struct cld_document *docs
     double sum_weight = 0, begun = cld_clock_ms();
     const struct cld_drafter_limits *limits = &t->w->drafter.limits;
     memset(r, 0, sizeof *r);
-    if ((s = capacity_for(t, n_docs, err)))
+    if ((s = cld_grow(&t->pass, &t->n_pass, n_docs, sizeof *t->pass, err)))
         return s;
     /* The whole global batch is normalised by one sum, known before its first pass. */
     cld_batch_count(docs, n_docs, &t->w->setup->rules, &n_supervised, &sum_weight);

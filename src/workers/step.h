@@ -22,7 +22,8 @@ const char *cld_step_part_name(enum cld_step_part p);
 /* Zero-initialise, set the first two, free with cld_step_free. */
 struct cld_step {
     struct cld_worker *w; /* borrowed */
-    bool split; /* wait for the device after each part, so that part_ms tells where the time goes */
+    bool split; /* wait for the device after each part, so that part_ms is the time of its own work
+                 */
     struct cld_batch batch; /* memory from step to step, like the rest */
     struct cld_document *pass;
     size_t n_pass;
@@ -38,7 +39,7 @@ struct cld_step_result {
     bool skipped;    /* the gradient was not finite: nothing was updated */
 };
 
-/* Target (where the worker runs it), forward, loss and backward of one laid-out micro-batch; adds
+/* Target (if the worker runs it), forward, loss and backward of one laid-out micro-batch; adds
  * to *r. The batch is not needed after the call. */
 enum cld_status cld_step_pass(struct cld_step *t, const struct cld_batch *b, double inv_sum_weight,
                               struct cld_step_result *r, struct cld_error *err);

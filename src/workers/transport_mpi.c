@@ -11,7 +11,7 @@ static enum cld_status check(int code, const char *what, struct cld_error *err)
     if (code == MPI_SUCCESS)
         return CLD_OK;
     MPI_Error_string(code, text, &n);
-    return cld_fail(err, CLD_E_IO, "look at what mpirun says of the other machines",
+    return cld_fail(err, CLD_E_IO, "read what mpirun prints about the other machines",
                     "MPI: %s failed: %s", what, text);
 }
 

@@ -13,23 +13,42 @@
 #include "model/target.h"
 #include "opencl/transfer.h"
 
+/* What a worker does, and so which models its plan holds. */
+enum cld_worker_role {
+    CLD_ROLE_BOTH,    /* target and drafter: features stay on the device */
+    CLD_ROLE_DECODER, /* both, and w->decoder: texts of data.max_length and eval.new_tokens */
+    CLD_ROLE_TARGET,  /* the target alone: its features are copied to slots */
+    CLD_ROLE_READER,  /* no model: slots hold stored features */
+    CLD_ROLE_DRAFTER, /* the drafter alone: features are copied from slots */
+    CLD_ROLE_DRAFTER_WITHOUT_RING /* the drafter alone: the caller fills w->target.taps */
+};
+static inline bool cld_worker_runs_target(enum cld_worker_role r)
+{
+    return r == CLD_ROLE_BOTH || r == CLD_ROLE_DECODER || r == CLD_ROLE_TARGET;
+}
+static inline bool cld_worker_has_drafter(enum cld_worker_role r)
+{
+    return r != CLD_ROLE_TARGET && r != CLD_ROLE_READER;
+}
+/* Features have two buffers: one is copied while the other one is in use. */
+static inline bool cld_worker_has_double_buffer(enum cld_worker_role r)
+{
+    return r == CLD_ROLE_TARGET || r == CLD_ROLE_DRAFTER;
+}
+
 struct cld_worker_options {
     const char *name;
-    bool train;          /* gradients and optimizer state */
-    bool profile;        /* time every kernel */
-    bool given_features; /* no target runs: the caller fills w->target.taps */
-    bool no_drafter;     /* the target alone, whose features go to the slots */
-    bool decode;    /* w->decoder works: texts of data.max_length and eval.new_tokens together */
-    bool reads;     /* with no_drafter: no target either; features in slots are stored ones */
-    size_t n_rows;  /* rows of a micro-batch, at most; 0, with decode: nothing else is done */
-    size_t n_slots; /* without a drafter: pinned slots for features, at most CLD_MAX_SLOTS */
-    bool double_buffered; /* two buffers of features: one is copied while the other one is in use */
+    enum cld_worker_role role;
+    bool train;     /* gradients and optimizer state */
+    bool profile;   /* time every kernel */
+    size_t n_rows;  /* rows of a micro-batch, at most; 0: a decoder that does nothing else */
+    size_t n_slots; /* target or reader: pinned slots for features, at most CLD_MAX_SLOTS */
     size_t shard, n_shards;    /* of the optimizer state, as in struct cld_drafter_options */
     size_t n_remote;           /* of the n_shards drafters, those on other machines */
     bool snapshot;             /* host memory for the optimizer state of all drafters */
-    size_t budget_bytes;       /* 0: cld_worker_budget_bytes */
+    size_t budget_bytes;       /* 0: cld_plan_budget_bytes */
     struct cld_variants *list; /* not NULL: kernel variants are noted, none is built (queue.h) */
-    struct cld_gemm_uses *gemm_uses; /* not NULL: gets the products of the plan (queue.h) */
+    struct cld_gemm_uses *gemm_uses; /* not NULL: gets the GEMMs of the plan (queue.h) */
     bool plans_only;           /* nothing is created afterwards, and no probe runs (verdicts.h) */
     unsigned instruction_sets; /* with plans_only: what the plan may use */
 };
@@ -50,10 +69,10 @@ struct cld_worker {
     struct cld_plan *plan;
     struct cld_target target;
     struct cld_drafter drafter;
-    struct cld_decoder decoder; /* with options.decode */
+    struct cld_decoder decoder; /* of CLD_ROLE_DECODER */
     struct cld_overrides overrides;
     struct cld_tuning tuning; /* rows that the queue was opened with */
-    bool given_features, no_drafter, reads;
+    enum cld_worker_role role;
     struct cld_drafter_limits limits;
     size_t budget_bytes, max_buffer_bytes;
     struct cld_pinned slots[CLD_MAX_SLOTS]; /* [options.n_slots], each for features [n_ctx, K*H] */
@@ -61,20 +80,14 @@ struct cld_worker {
     float *staging; /* with shards: pinned host memory [n_elems], laid out as the arenas are */
     struct cld_image image; /* in the snapshot; zeros without one */
     float *inbox; /* with remote drafters: [n_remote, shard_n], their gradients of this shard */
-    struct cld_tensor other_features; /* in turns: [C, K*H], the buffer that is not in use */
-    struct cld_event idle;            /* of that buffer: where the kernels that used it end */
+    struct cld_tensor other_features; /* [C, K*H], the buffer that is not in use */
+    struct cld_event idle;            /* of that buffer: end of the kernels that used it */
     struct cld_event moving;          /* the copy of features that began last */
-    const char *no_cache;             /* why built programs are not kept, where they are not */
+    const char *no_cache;             /* why built programs are not cached */
 };
 
-/* Memory of the device that a run may use: memory.limit_gib, or what it reports less the reserve;
- * and its largest buffer. */
-size_t cld_worker_budget_bytes(const struct cld_config *cfg, const struct cld_device_info *device);
-size_t cld_worker_max_buffer_bytes(const struct cld_config *cfg,
-                                   const struct cld_device_info *device);
-
 /* The directory of built programs, verdicts and tuned rows for this device, in *out (freed by the
- * caller). NULL: none, and *why says why ("off: quirk dear-binary"). CLD_E_MEMORY. */
+ * caller). NULL: none; *why is the reason ("off: quirk dear-binary"). CLD_E_MEMORY. */
 enum cld_status cld_worker_cache_dir(const struct cld_config *cfg,
                                      const struct cld_device_info *device, char **out,
                                      const char **why, struct cld_error *err);
@@ -89,25 +102,24 @@ enum cld_status cld_worker_plan(struct cld_worker *w, const struct cld_config *c
 enum cld_status cld_worker_check(const struct cld_worker *w, struct cld_error *err);
 
 /* Checks modules of the user's and tuned kernels (overrides.h, self_test.h), creates and touches
- * the buffers and loads the target. The drafter's weights are still to be set.
- */
+ * the buffers and loads the target. Set the drafter's weights afterwards. */
 enum cld_status cld_worker_create(struct cld_worker *w, struct cld_error *err);
 
 /* Builds and launches every kernel variant of the run by running steps of the largest shapes, of
  * half of them, and so on down to one anchor, on made-up rows and weights - target, drafter, loss,
- * backward, optimizer - then seals the queue. The drafter's weights and moments are to be set
+ * backward, optimizer - then seals the queue. Set the drafter's weights and moments
  * afterwards. */
 enum cld_status cld_worker_warm_up(struct cld_worker *w, struct cld_error *err);
 
 void cld_worker_close(struct cld_worker *w); /* NULL-safe */
 
-/* Runs the target over the batch's context tokens, filling the drafter's features; does nothing
- * where they are given. */
+/* Runs the target over the batch's context tokens, filling the drafter's features; does nothing for
+ * a role without a target. */
 enum cld_status cld_worker_features(struct cld_worker *w, const struct cld_batch *b,
                                     struct cld_error *err);
 
-/* Where features are given and nobody gives them: normally distributed ones, for measurements.
- * Before the warm-up. */
+/* For measurements without a target: fills the features with normally distributed values. Before
+ * the warm-up. */
 enum cld_status cld_worker_make_up_features(struct cld_worker *w, struct cld_error *err);
 
 /* Bytes of the features of one token. */
@@ -120,11 +132,11 @@ enum cld_status cld_worker_read_features(struct cld_worker *w, size_t n_ctx, voi
 enum cld_status cld_worker_write_features(struct cld_worker *w, size_t n_ctx, const void *from,
                                           struct cld_error *err);
 
-/* Features on their way, beside the kernels, with two buffers of them that take turns; one copy at
- * a time is under way. _send: those of the last forward begin to go to host memory, n_ctx rows, and
- * the next forward fills the other buffer. _fetch: those of a later micro-batch begin to come from
- * host memory, while this one goes on; _take waits for them, and they are the features from now on.
- * _moved waits until the copy is done, after which the host's memory is free. */
+/* Copies of features while kernels run, with a double buffer; one copy at a time. _send: begins to
+ * copy n_ctx rows of the last forward to host memory; the next forward fills the other buffer.
+ * _fetch: begins to copy those of a later micro-batch from host memory. _take waits for them and
+ * makes them the current features. _moved waits until the copy is done; the host's memory is free
+ * then. */
 enum cld_status cld_worker_send_features(struct cld_worker *w, size_t n_ctx, void *to,
                                          struct cld_error *err);
 enum cld_status cld_worker_fetch_features(struct cld_worker *w, size_t n_ctx, const void *from,
@@ -132,16 +144,17 @@ enum cld_status cld_worker_fetch_features(struct cld_worker *w, size_t n_ctx, co
 enum cld_status cld_worker_take_features(struct cld_worker *w, struct cld_error *err);
 enum cld_status cld_worker_features_moved(struct cld_worker *w, struct cld_error *err);
 
-/* With shards: where the gradient of another drafter, j, is put for this worker's shard,
- * [1, shard_n] F32. Drafters but the first share a place: it is free when the one before is added.
- */
+/* With shards: the buffer for the gradient of another drafter, j, for this worker's shard,
+ * [1, shard_n] F32. Drafters but the first share one: it is free after the one before is added. */
 const struct cld_tensor *cld_worker_shard_place(const struct cld_worker *w, size_t j);
-/* Enqueued: adds the gradient of drafter j, from its place, or this worker's own, to the sum of
- * those elements [first, first + n) of the arenas, which are in this worker's shard. To be called
- * for j = 0, 1, ... in order; 0 begins the sum. Ranges are whole parts of buckets
+/* Enqueued: adds the gradient of drafter j to the sum, for elements [first, first + n) of the
+ * arenas, which are in this worker's shard; CLD_GRADIENT_OWN: this worker is drafter j. Call it for
+ * j = 0, 1, ... in order; 0 begins the sum. Ranges are whole parts of buckets
  * (cld_drafter_bucket_part), here and below: the warm-up knows those. */
-enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j, bool own, size_t first,
-                                     size_t n, struct cld_error *err);
+enum cld_gradient_source { CLD_GRADIENT_ARRIVED, CLD_GRADIENT_OWN };
+enum cld_status cld_worker_add_shard(struct cld_worker *w, size_t j,
+                                     enum cld_gradient_source source, size_t first, size_t n,
+                                     struct cld_error *err);
 /* Sum of squares of the gradient (of the shard's sum). Waits for the device. */
 enum cld_status cld_worker_squares(struct cld_worker *w, double *sum, struct cld_error *err);
 /* One AdamW step (of the shard) with the gradient clipped to cfg's train.clip, `norm` being its

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double gib = 1024.0 * 1024.0 * 1024.0;
-
 static bool is_fused(const struct cld_config *cfg)
 {
     const struct cld_text_list *t = &cfg->devices.targets, *d = &cfg->devices.drafters;
@@ -15,21 +13,21 @@ static bool is_fused(const struct cld_config *cfg)
     return !t->n || (t->n == 1 && (!d->n || (d->n == 1 && !strcmp(t->v[0], d->v[0]))));
 }
 
-static size_t n_members(const struct cld_worker_set *c)
+static size_t n_workers(const struct cld_worker_set *set)
 {
-    return c->n_targets + c->n_drafters + c->decodes;
+    return set->n_targets + set->n_drafters + set->decodes;
 }
 
-/* Decodes on main what the drafters have learnt: on the device of the first of them. */
-static void add_decoder(struct cld_worker_set *c)
+/* The decoder runs on the main thread, on the device of the first drafter. */
+static void add_decoder(struct cld_worker_set *set)
 {
-    struct cld_worker_set_member *m = &c->at[n_members(c) - 1];
-    m->device = c->at[c->n_targets].device;
+    struct cld_planned_worker *m = &set->workers[n_workers(set) - 1];
+    m->device = set->workers[set->n_targets].device;
     snprintf(m->name, sizeof m->name, "decoder");
-    m->options = (struct cld_worker_options){.name = m->name, .decode = true};
+    m->options = (struct cld_worker_options){.name = m->name, .role = CLD_ROLE_DECODER};
 }
 
-enum cld_status cld_worker_set_devices(const struct cld_devices *devices,
+enum cld_status cld_worker_find_device(const struct cld_devices *devices,
                                        const struct cld_config *cfg, const char *spec,
                                        struct cld_device_info *out, struct cld_error *err)
 {
@@ -42,86 +40,89 @@ enum cld_status cld_worker_set_devices(const struct cld_devices *devices,
     return s;
 }
 
-static enum cld_status add(struct cld_worker_set *c, size_t i, const char *role, const char *spec,
-                           const struct cld_config *cfg, const struct cld_devices *devices,
-                           struct cld_error *err)
+static const char *role_name(enum cld_worker_role role)
 {
-    struct cld_worker_set_member *m = &c->at[i];
-    bool is_target = i < c->n_targets;
-    size_t index = is_target ? i : i - c->n_targets;
-    if (c->n_targets + c->n_drafters == 1)
-        snprintf(m->name, sizeof m->name, "trainer");
-    else
-        snprintf(m->name, sizeof m->name, "%s %zu", role, index);
-    m->options = (struct cld_worker_options){.name = m->name, .train = !is_target};
-    m->options.no_drafter = is_target;
-    m->options.reads = is_target && c->reads;
-    m->options.given_features = !is_target && c->n_targets;
-    m->options.double_buffered = c->n_targets > 0;
-    return cld_worker_set_devices(devices, cfg, spec, &m->device, err);
+    return role == CLD_ROLE_READER ? "reader" : role == CLD_ROLE_TARGET ? "target" : "drafter";
 }
 
-/* A list of limits follows the configuration's targets, then its drafters; readers have none of
- * their own (0). */
-static size_t budget_of(const struct cld_worker_set *c, size_t i, const struct cld_config *cfg)
+static enum cld_status add(struct cld_worker_set *set, size_t i, enum cld_worker_role role,
+                           const char *spec, const struct cld_config *cfg,
+                           const struct cld_devices *devices, struct cld_error *err)
+{
+    struct cld_planned_worker *m = &set->workers[i];
+    bool is_target = i < set->n_targets;
+    size_t index = is_target ? i : i - set->n_targets;
+    if (set->n_targets + set->n_drafters == 1)
+        snprintf(m->name, sizeof m->name, "trainer");
+    else
+        snprintf(m->name, sizeof m->name, "%s %zu", role_name(role), index);
+    m->options = (struct cld_worker_options){.name = m->name, .role = role, .train = !is_target};
+    return cld_worker_find_device(devices, cfg, spec, &m->device, err);
+}
+
+/* memory.limit_gib as a list: one limit for each of devices.targets, then for each of
+ * devices.drafters. Readers have none (0). */
+static size_t budget_of(const struct cld_worker_set *set, size_t i, const struct cld_config *cfg)
 {
     const struct cld_real_list *limits = &cfg->memory.limit_gib;
-    if (!c->own_budgets)
+    if (!set->own_budgets)
         return cld_config_gib(limits->v[0]);
-    if (i >= c->n_targets)
-        i += cfg->devices.targets.n - c->n_targets;
-    else if (c->reads)
+    if (i >= set->n_targets)
+        i += cfg->devices.targets.n - set->n_targets;
+    else if (set->reads)
         return 0;
     return cld_config_gib(limits->v[i]);
 }
 
-enum cld_status cld_worker_set_make(struct cld_worker_set *c, const struct cld_config *cfg,
+enum cld_status cld_worker_set_make(struct cld_worker_set *set, const struct cld_config *cfg,
                                     const struct cld_devices *devices, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     const struct cld_text_list *t = &cfg->devices.targets, *d = &cfg->devices.drafters;
     const struct cld_real_list *limits = &cfg->memory.limit_gib;
     bool fused = is_fused(cfg);
-    memset(c, 0, sizeof *c);
+    memset(set, 0, sizeof *set);
     if (t->n && !d->n && !fused)
         return cld_fail(err, CLD_E_USAGE, "name devices.drafters",
-                        "devices.targets names %zu devices, and nobody trains the drafter", t->n);
-    c->n_drafters = cld_max(1, d->n);
-    c->reads = cfg->features.mode == CLD_FEATURES_OFFLINE;
-    /* A reader for each drafter; to fill a store, a target for each where none are named. */
-    c->n_targets = fused ? 0 : c->reads || !t->n ? c->n_drafters : t->n;
-    c->decodes = cfg->eval.decode_every && cfg->eval.decode_rows && cfg->data.heldout;
-    c->at = calloc(n_members(c), sizeof *c->at);
-    if (!c->at)
+                        "devices.targets names %zu devices, and no device trains the drafter",
+                        t->n);
+    set->n_drafters = cld_max(1, d->n);
+    set->reads = cfg->features.mode == CLD_FEATURES_OFFLINE;
+    /* A reader for each drafter; to fill a store, a target for each if none are named. */
+    set->n_targets = fused ? 0 : set->reads || !t->n ? set->n_drafters : t->n;
+    set->decodes = cfg->eval.decode_every && cfg->eval.decode_rows && cfg->data.heldout;
+    set->workers = calloc(n_workers(set), sizeof *set->workers);
+    if (!set->workers)
         return cld_fail_memory(err, "a list of workers");
-    for (size_t i = 0; i < c->n_targets && !s; i++) {
+    for (size_t i = 0; i < set->n_targets && !s; i++) {
         const char *beside = d->n ? d->v[i % d->n] : t->n ? t->v[0] : NULL;
-        s = c->reads ? add(c, i, "reader", beside, cfg, devices, err)
-                     : add(c, i, "target", t->n ? t->v[i] : beside, cfg, devices, err);
-        c->at[i].options.n_slots = cfg->devices.ring_slots;
+        s = set->reads ? add(set, i, CLD_ROLE_READER, beside, cfg, devices, err)
+                       : add(set, i, CLD_ROLE_TARGET, t->n ? t->v[i] : beside, cfg, devices, err);
+        set->workers[i].options.n_slots = cfg->devices.ring_slots;
     }
-    for (size_t i = 0; i < c->n_drafters && !s; i++)
-        s = add(c, c->n_targets + i, "drafter", d->n ? d->v[i] : NULL, cfg, devices, err);
-    if (c->decodes && !s)
-        add_decoder(c);
-    for (size_t i = 0; i < n_members(c) && !s; i++)
-        if (n_members(c) > 1 && c->at[i].device.quirks & CLD_QUIRK_SINGLE_THREAD)
+    for (size_t i = 0; i < set->n_drafters && !s; i++)
+        s = add(set, set->n_targets + i, set->n_targets ? CLD_ROLE_DRAFTER : CLD_ROLE_BOTH,
+                d->n ? d->v[i] : NULL, cfg, devices, err);
+    if (set->decodes && !s)
+        add_decoder(set);
+    for (size_t i = 0; i < n_workers(set) && !s; i++)
+        if (n_workers(set) > 1 && set->workers[i].device.quirks & CLD_QUIRK_SINGLE_THREAD)
             s = cld_fail(err, CLD_E_DEVICE, "use one worker, or another platform",
-                         "device %zu (%s) cannot be used by several threads", c->at[i].device.index,
-                         c->at[i].device.platform);
+                         "device %zu (%s) cannot be used by several threads",
+                         set->workers[i].device.index, set->workers[i].device.platform);
     if (!s)
-        cld_worker_set_share(c, 0, c->n_drafters, 0);
-    c->own_budgets = limits->n > 1;
-    for (size_t i = 0; i < c->n_targets + c->n_drafters && limits->n; i++)
-        c->at[i].options.budget_bytes = budget_of(c, i, cfg);
+        cld_worker_set_assign_shards(set, 0, set->n_drafters, 0);
+    set->own_budgets = limits->n > 1;
+    for (size_t i = 0; i < set->n_targets + set->n_drafters && limits->n; i++)
+        set->workers[i].options.budget_bytes = budget_of(set, i, cfg);
     return s;
 }
 
-void cld_worker_set_share(struct cld_worker_set *c, size_t first, size_t n_drafters,
-                          size_t n_remote)
+void cld_worker_set_assign_shards(struct cld_worker_set *set, size_t first, size_t n_drafters,
+                                  size_t n_remote)
 {
-    for (size_t d = 0; d < c->n_drafters; d++) {
-        struct cld_worker_options *o = &c->at[c->n_targets + d].options;
+    for (size_t d = 0; d < set->n_drafters; d++) {
+        struct cld_worker_options *o = &set->workers[set->n_targets + d].options;
         o->shard = first + d;
         o->n_shards = n_drafters;
         o->n_remote = n_remote;
@@ -129,10 +130,10 @@ void cld_worker_set_share(struct cld_worker_set *c, size_t first, size_t n_draft
     }
 }
 
-void cld_worker_set_free(struct cld_worker_set *c)
+void cld_worker_set_free(struct cld_worker_set *set)
 {
-    free(c->at);
-    memset(c, 0, sizeof *c);
+    free(set->workers);
+    memset(set, 0, sizeof *set);
 }
 
 static void print_worker(const struct cld_worker *w, FILE *to)
@@ -142,31 +143,30 @@ static void print_worker(const struct cld_worker *w, FILE *to)
     snprintf(who, sizeof who, "worker '%s' on device %zu: %s", cld_queue_name(w->q),
              w->device.index, w->device.name);
     cld_plan_print(w->plan, who, w->budget_bytes, to);
-    if (w->reads)
+    if (w->role == CLD_ROLE_READER)
         return;
-    const struct cld_attention_plan *a =
-        w->no_drafter ? &w->target.attention : &w->drafter.attention;
-    fprintf(to, "  attention: %s takes %.3f GiB of workspace", a->variant,
-            (double)(a->scratch_bytes + a->mask_bytes) / gib);
-    if (!w->no_drafter)
-        fprintf(to, "; dense scores would take %.3f GiB a layer",
-                (double)cld_attention_dense_bytes(n_draft, w->limits.n_ctx + n_draft,
-                                                  w->drafter.config.n_heads) /
-                    gib);
+    bool drafts = cld_worker_has_drafter(w->role);
+    const struct cld_attention_plan *a = drafts ? &w->drafter.attention : &w->target.attention;
+    fprintf(to, "  attention: %s needs %.3f GiB of workspace", a->variant,
+            cld_gib(a->scratch_bytes + a->mask_bytes));
+    if (drafts)
+        fprintf(to, "; dense scores would need %.3f GiB a layer",
+                cld_gib(cld_attention_dense_bytes(n_draft, w->limits.n_ctx + n_draft,
+                                                  w->drafter.config.n_heads)));
     char tuned[cld_tuning_text_bytes];
     cld_tuning_text(w->q, tuned, sizeof tuned);
-    fprintf(to, "\n  products: %s\n  tuned parameters: %s\n",
-            cld_gemm_backend_name(w->q, w->no_drafter ? w->target.gemm : w->drafter.gemm), tuned);
+    fprintf(to, "\n  GEMM: %s\n  tuned parameters: %s\n",
+            cld_gemm_backend_name(w->q, drafts ? w->drafter.gemm : w->target.gemm), tuned);
     if (cld_queue_tuning(w->q)->note[0])
         cld_warn("%s: %s", cld_queue_name(w->q), cld_queue_tuning(w->q)->note);
 }
 
-/* What a dense attention asks for, said in front of a refusal: it is seldom what was meant. */
+/* Puts what dense attention needs before the message of a refusal: it is seldom meant. */
 static enum cld_status blame_dense(const struct cld_worker *w, struct cld_error *err)
 {
     size_t n_draft = w->limits.n_blocks * w->setup->drafter.block_size;
     size_t n_keys = w->limits.n_ctx + n_draft, n_heads = w->setup->drafter.n_heads;
-    if (w->no_drafter || w->cfg->attention.backend != CLD_ATTENTION_DENSE)
+    if (!cld_worker_has_drafter(w->role) || w->cfg->attention.backend != CLD_ATTENTION_DENSE)
         return err->status;
     return cld_fail_prefix(err,
                            "attention.backend = dense stores %.1f GB of scores (%zu heads x %zu "
@@ -176,7 +176,7 @@ static enum cld_status blame_dense(const struct cld_worker *w, struct cld_error 
 }
 
 /* The verdicts of a member's device that are stored; *known: there are any. */
-static enum cld_status read_verdicts(const struct cld_worker_set_member *m,
+static enum cld_status read_verdicts(const struct cld_planned_worker *m,
                                      const struct cld_config *cfg, unsigned *bits, bool *known,
                                      struct cld_error *err)
 {
@@ -190,22 +190,22 @@ static enum cld_status read_verdicts(const struct cld_worker_set_member *m,
     return s;
 }
 
-enum cld_status cld_worker_set_probe(const struct cld_worker_set *c, const struct cld_config *cfg,
+enum cld_status cld_worker_set_probe(const struct cld_worker_set *set, const struct cld_config *cfg,
                                      struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
-    for (size_t i = 0; i < n_members(c) && !s; i++) {
+    for (size_t i = 0; i < n_workers(set) && !s; i++) {
         char *dir = NULL;
         const char *why;
-        if (!(s = cld_worker_cache_dir(cfg, &c->at[i].device, &dir, &why, err)))
-            cld_verdicts_resolve(&c->at[i].device, dir);
+        if (!(s = cld_worker_cache_dir(cfg, &set->workers[i].device, &dir, &why, err)))
+            cld_verdicts_resolve(&set->workers[i].device, dir);
         free(dir);
     }
     return s;
 }
 
 /* Of the instruction sets that the device may have, those whose plan is the largest. */
-static enum cld_status largest_sets(const struct cld_worker_set_member *m,
+static enum cld_status largest_sets(const struct cld_planned_worker *m,
                                     const struct cld_worker_options *options,
                                     const struct cld_config *cfg, const struct cld_setup *setup,
                                     unsigned *bits, struct cld_error *err)
@@ -229,14 +229,14 @@ static enum cld_status largest_sets(const struct cld_worker_set_member *m,
     return s;
 }
 
-static enum cld_status plan_member(struct cld_worker_set *c, struct cld_worker_set_member *m,
+static enum cld_status plan_member(struct cld_worker_set *set, struct cld_planned_worker *m,
                                    const struct cld_config *cfg, const struct cld_setup *setup,
                                    FILE *to, struct cld_error *refused, struct cld_error *err)
 {
     struct cld_worker w = {0};
     struct cld_error why = CLD_ERROR_INIT;
     bool known = false;
-    m->options.n_rows = m->options.decode ? 0 : cfg->train.micro_rows;
+    m->options.n_rows = m->options.role == CLD_ROLE_DECODER ? 0 : cfg->train.micro_rows;
     struct cld_worker_options options = m->options;
     options.plans_only = true;
     enum cld_status s = read_verdicts(m, cfg, &options.instruction_sets, &known, err);
@@ -245,8 +245,8 @@ static enum cld_status plan_member(struct cld_worker_set *c, struct cld_worker_s
         (s = cld_worker_plan(&w, cfg, setup, &m->device, &options, err)))
         goto done;
     m->planned_bytes = cld_plan_bytes(w.plan);
-    if (!m->options.no_drafter && !m->options.decode)
-        c->limits = w.limits;
+    if (cld_worker_has_drafter(m->options.role) && m->options.role != CLD_ROLE_DECODER)
+        set->limits = w.limits;
     if (to)
         print_worker(&w, to);
     if (to && !known)
@@ -264,67 +264,64 @@ done:
 }
 
 /* The sum of the workers on the device of member i, in *n, and its budget. */
-static size_t device_sum(const struct cld_worker_set *c, size_t i, const struct cld_config *cfg,
+static size_t device_sum(const struct cld_worker_set *set, size_t i, const struct cld_config *cfg,
                          size_t *n, size_t *budget_bytes)
 {
-    const struct cld_device_info *d = &c->at[i].device;
+    const struct cld_device_info *d = &set->workers[i].device;
     size_t sum = 0, own = 0;
     *n = 0;
-    for (size_t k = 0; k < n_members(c); k++)
-        if (c->at[k].device.index == d->index) {
-            sum = cld_add(sum, c->at[k].planned_bytes);
-            own = cld_add(own, c->at[k].options.budget_bytes);
+    for (size_t k = 0; k < n_workers(set); k++)
+        if (set->workers[k].device.index == d->index) {
+            sum = cld_add(sum, set->workers[k].planned_bytes);
+            own = cld_add(own, set->workers[k].options.budget_bytes);
             ++*n;
         }
-    *budget_bytes = c->own_budgets ? own : cld_worker_budget_bytes(cfg, d);
+    *budget_bytes = set->own_budgets ? own : cld_plan_budget_bytes(cfg, d);
     return sum;
 }
 
-static bool seen_before(const struct cld_worker_set *c, size_t i)
+static bool is_on_earlier_device(const struct cld_worker_set *set, size_t i)
 {
     for (size_t k = 0; k < i; k++)
-        if (c->at[k].device.index == c->at[i].device.index)
+        if (set->workers[k].device.index == set->workers[i].device.index)
             return true;
     return false;
 }
 
-enum cld_status cld_worker_set_plan(struct cld_worker_set *c, const struct cld_config *cfg,
+enum cld_status cld_worker_set_plan(struct cld_worker_set *set, const struct cld_config *cfg,
                                     const struct cld_setup *setup, FILE *to, struct cld_error *err)
 {
     enum cld_status s = CLD_OK;
     struct cld_error refused = CLD_ERROR_INIT;
-    size_t n_workers = n_members(c), n = 0, budget_bytes = 0;
-    for (size_t i = 0; i < n_workers; i++)
-        if ((s = plan_member(c, &c->at[i], cfg, setup, to, &refused, err)))
+    size_t n_all = n_workers(set), n = 0, budget_bytes = 0;
+    for (size_t i = 0; i < n_all; i++)
+        if ((s = plan_member(set, &set->workers[i], cfg, setup, to, &refused, err)))
             return s;
-    for (size_t i = 0; i < n_workers; i++) {
-        size_t sum = device_sum(c, i, cfg, &n, &budget_bytes);
-        if (n < 2 || seen_before(c, i))
+    for (size_t i = 0; i < n_all; i++) {
+        size_t sum = device_sum(set, i, cfg, &n, &budget_bytes);
+        if (n < 2 || is_on_earlier_device(set, i))
             continue;
-        const struct cld_device_info *d = &c->at[i].device;
+        const struct cld_device_info *d = &set->workers[i].device;
         if (to)
             fprintf(to,
                     "device %zu: %s: %zu workers, %zu bytes = %.3f GiB of a budget of %.3f GiB\n",
-                    d->index, d->name, n, sum, (double)sum / gib, (double)budget_bytes / gib);
-        if (sum > budget_bytes && !refused.status)
-            cld_fail(
-                &refused, CLD_E_MEMORY, "see `cldraft plan` for each buffer and what would fit",
-                "device %zu (%s): its %zu workers need %.3f GiB together of a budget of %.3f GiB",
-                d->index, d->name, n, (double)sum / gib, (double)budget_bytes / gib);
+                    d->index, d->name, n, sum, cld_gib(sum), cld_gib(budget_bytes));
+        if (!refused.status)
+            cld_plan_check_device(d, n, sum, budget_bytes, &refused);
     }
     if (refused.status)
         *err = refused;
     return refused.status;
 }
 
-size_t cld_worker_set_bytes(const struct cld_worker_set *c)
+size_t cld_worker_set_device_bytes(const struct cld_worker_set *set)
 {
     size_t most = 0;
-    for (size_t i = 0; i < n_members(c); i++) {
+    for (size_t i = 0; i < n_workers(set); i++) {
         size_t sum = 0;
-        for (size_t k = 0; k < n_members(c); k++)
-            if (c->at[k].device.index == c->at[i].device.index)
-                sum = cld_add(sum, c->at[k].planned_bytes);
+        for (size_t k = 0; k < n_workers(set); k++)
+            if (set->workers[k].device.index == set->workers[i].device.index)
+                sum = cld_add(sum, set->workers[k].planned_bytes);
         most = cld_max(most, sum);
     }
     return most;
