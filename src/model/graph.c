@@ -147,8 +147,8 @@ void cld_add_attention_back(struct cld_graph *g, const struct cld_attention_plan
                               .mask = mask});
 }
 
-/* The rows of `ref` that count now. Row vectors ([1, n] per-row statistics and indices) and turned
- * tensors shrink in their columns instead. */
+/* The rows of `ref` that count now. Row vectors ([1, n] per-row statistics and indices) and
+ * transposed tensors shrink in their columns instead. */
 static struct cld_tensor resolve(struct cld_ref ref, const struct cld_extents *x)
 {
     struct cld_tensor t = *ref.t;
