@@ -153,8 +153,8 @@ static enum cld_status start_workers(struct cld_trainer *t, struct cld_error *er
         const struct cld_worker_facts *f = cld_pipeline_facts(t->pipeline, i);
         cld_info("%s: %.3f GiB held of a budget of %.3f GiB; attention: %s; gemm: %s; programs: "
                  "%s",
-                 f->name, cld_gib((double)f->held_bytes), cld_gib((double)f->budget_bytes), f->attention,
-                 f->gemm, f->program);
+                 f->name, cld_gib((double)f->held_bytes), cld_gib((double)f->budget_bytes),
+                 f->attention, f->gemm, f->program);
     }
     return s;
 }
