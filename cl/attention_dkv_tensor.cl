@@ -2,8 +2,7 @@
  * tile of one KV head and adds up, in a fixed order, what the query rows that see it contribute.
  * Where there are few tiles, long lists are cut in n_splits: the work-groups of a tile leave their
  * sums in `partial`, and the last of them, whichever it is, adds all up in the same order.
- * Arguments as in attention_dkv_cpu.cl, but for the last, of which attention_dq_tensor.cl explains
- * the stats.
+ * Arguments as in attention_dkv_cpu.cl, except the last; attention_dq_tensor.cl explains the stats.
  * GEMMs are transposed: keys are rows, query rows pass through local memory 32 at a time, while the
  * next 32 come. The work-group's keys lie in local memory, its values in registers.
  * Wide heads have no registers for both sums, so that one run of the kernel makes d_k, another d_v;

@@ -4,7 +4,7 @@
 
 /* delta of every own row, to delta[n_heads][n_q] and to[T]; added up in the order of a GEMM:
  * where a row sees one key only, it equals that key's d_o * v to the bit, and the gradient is
- * zero. No work-item returns early: after such a return PoCL 6.0 runs the barriers that follow
+ * zero. No work-item returns early: after an early return PoCL 6.0 runs the barriers that follow
  * the call wrongly, if the program comes from IL. */
 static inline void deltas(__global const CLD_ELEM(X) *o, ulong o_ld,
                           __global const CLD_ELEM(Y) *d_o, ulong d_o_ld, struct tile t, int n_q,

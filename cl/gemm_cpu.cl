@@ -6,7 +6,7 @@
  *
  * A piece of work is a range of rows by a group of panels, a panel being 16 NV columns. Within it
  * k goes slice by slice (kc steps): the slice of A for the whole range is laid out for an L2, then
- * the slices of a few panels of B, each of which fits an L1 and goes down the rows of the range.
+ * the slices of a few panels of B; each fits an L1 and goes down the rows of the range.
  * Between slices, always in order, a block's sums rest in `sums`. Laying out costs about as
  * much as eight more rows and columns; it makes one layout of all storages and kinds, and it is
  * what strides of powers of two need, whose rows fight for the same lines of a cache. */
@@ -84,7 +84,7 @@ static inline void store_whole(const struct out *o, float16 sum[MR][NV], ulong r
         }
 }
 
-/* A block at the edge of C, of which only what lies inside is to be stored. */
+/* A block at the edge of C: only the part inside is stored. */
 static inline void store_part(const struct out *o, const float *sum, ulong row, ulong column)
 {
     for (ulong i = row; i < min(row + MR, o->m); i++)
@@ -140,8 +140,7 @@ static inline void block(const struct out *o, __local const float *strip,
     }
 }
 
-/* `strips` has room for a strip of kc steps for each block of a range, `panels` for n_together
- * panels. */
+/* `strips` holds a strip of kc steps for each block of a range, `panels` n_together panels. */
 __kernel void gemm_cpu(ulong m, ulong n, ulong k, ulong kc, ulong n_ranges, ulong n_groups,
                        ulong n_together, __global const uchar *a, ulong a_at, ulong a_ld,
                        __global const uchar *b, ulong b_at, ulong b_ld,

@@ -18,7 +18,7 @@
 #define ONE_f32(p)   round_bf16(*(p))
 #define ONE_bf16(p)  (*(p))
 
-/* Eight elements, of which the first n exist; zeros behind them. */
+/* Eight elements; the first n exist, the others are zeros. */
 static inline ushort8 load_unit(__global const CLD_ELEM(TX) * x, ulong n)
 {
     if (X_ALIGNED && n >= 8)

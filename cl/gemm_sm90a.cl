@@ -27,7 +27,7 @@
 #define C_MAPPED 1 /* 1: C_ALIGNED, and offset and ld of C are multiples of 8 elements */
 #endif
 #ifndef SWIGLU
-#define SWIGLU 0 /* 1: columns are gate's and up's in turns of 8, C is silu(gate) * up */
+#define SWIGLU 0 /* 1: columns of gate and up are interleaved by 8, C is silu(gate) * up */
 #endif
 #define BM      128
 #define BN      256 /* columns of a tile, at most */

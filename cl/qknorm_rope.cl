@@ -113,7 +113,7 @@ static inline float head_sum(float v, __local float *s)
 #define ANGLES(position)                                                                          \
     (table + table_at + min((ulong)max((position), 0), n_positions - 1) * table_ld)
 
-/* Both halves of a head, early, if there is such a piece. */
+/* Prefetches both halves of a head, if there is one. */
 #define READ_HEAD(T, a, b, row, head, there)                                                      \
     {                                                                                             \
         READ(T, a, (row) + HALF_A(head), 0, (there) ? SHARE(head, 0) : 0);                        \

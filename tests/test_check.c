@@ -240,36 +240,6 @@ static void test_zeros(void **state)
     cld_check_close(&c);
 }
 
-/* A transposed result: its rows are columns, with zeros after them up to a multiple of 8. */
-static void test_transposed(void **state)
-{
-    struct world *w = *state;
-    struct cld_error err = CLD_ERROR_INIT;
-    struct cld_check c = {.q = w->q, .storage = CLD_BF16};
-    static const double want[3][2] = {{1, 2}, {3, 4}, {5, 6}};
-    struct cld_check_tensor *t;
-    for (int fault = 0; fault < 3; fault++) {
-        cld_check_begin(&c, "transposed, fault %d", fault);
-        c.pad = 8;
-        assert_int_equal(cld_check_output_transposed(&c, "t", 3, 2, &t, &err), CLD_OK);
-        assert_int_equal(t->t.n_rows, 2);
-        assert_int_equal(t->t.n_cols, 8);
-        assert_int_equal(t->t.offset % 8 + t->t.ld % 8, 0);
-        for (long long j = 0; j < 2; j++)
-            for (long long i = 0; i < 8; i++)
-                if (fault != 1 || i < 3) /* else the rest stays as it was */
-                    assert_int_equal(
-                        poke(&t->t, j * (long long)t->t.ld + i, i < 3 ? want[i][j] : 0, &err),
-                        CLD_OK);
-        if (fault == 2)
-            assert_int_equal(poke(&t->t, 3, want[2][0], &err), CLD_OK);
-        assert_int_equal(cld_check_compare_transposed(&c, t, want[0], 3, CLD_BOUND_BF16, &err),
-                         CLD_OK);
-        assert_int_equal(c.failed, fault > 0);
-    }
-    cld_check_close(&c);
-}
-
 /* Inputs are a function of seed, name and order, and hold exactly what `value` says. */
 static void test_inputs(void **state)
 {
@@ -300,7 +270,6 @@ int main(void)
         cmocka_unit_test(test_unwritten),     cmocka_unit_test(test_non_finite),
         cmocka_unit_test(test_input_changed), cmocka_unit_test(test_in_out),
         cmocka_unit_test(test_zeros),         cmocka_unit_test(test_inputs),
-        cmocka_unit_test(test_transposed),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -40,7 +40,7 @@ look() {
     grep -oE 'made [a-z0-9_]+\.cl' "$scratch/stderr" >>"$scratch/made" || true
 }
 look gemm --limit 400
-look gemm_tensor --limit 4000
+look gemm --kernels gpu --case 'gemm operand 9x72 F32 ld+8 at+16'
 look attention --limit 2500
 look swiglu --limit 8000
 for op in rmsnorm qknorm_rope add gather scatter fill cross_entropy soft_targets dpace first_max \

@@ -55,8 +55,8 @@ static void close_target(struct fixture *f)
     free(f);
 }
 
-/* Elements of t [n_rows * n_cols], of which those of a gap must be zeros and the others not: of
- * every `stride` times `unit` elements, the last beyond `run` times `unit`. */
+/* Of every `stride` times `unit` elements of t [n_rows * n_cols], those beyond `run` times `unit`
+ * are a gap: they must be zeros, and the others not. */
 static void assert_gaps(const struct cld_tensor *t, size_t run, size_t stride, size_t unit,
                         bool zeros)
 {

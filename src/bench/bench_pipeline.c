@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "bench/bench.h"
 #include "workers/pipeline.h"
 
@@ -113,8 +114,8 @@ static enum cld_status write_steps(const struct runner *t, const struct cld_benc
     for (size_t i = 0; i < t->set.n_targets + t->set.n_drafters; i++) {
         const struct cld_worker_facts *w = cld_pipeline_facts(t->pipeline, i);
         cld_info("%s on %s: %.3f GiB planned, %.3f GiB held, %.3f GiB of pinned host memory",
-                 w->name, w->device.name, (double)w->planned_bytes / 0x1p30,
-                 (double)w->held_bytes / 0x1p30, (double)w->pinned_bytes / 0x1p30);
+                 w->name, w->device.name, cld_gib((double)w->planned_bytes),
+                 cld_gib((double)w->held_bytes), cld_gib((double)w->pinned_bytes));
     }
     return cld_bench_write(b->sink, &r, err);
 }

@@ -7,6 +7,8 @@
 
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/size.h"
+#include "formats/json_read.h"
 
 const char *cld_bench_what_name(enum cld_bench_what what)
 {
@@ -148,7 +150,7 @@ static int set_figures(json_t *object, const struct cld_bench_context *c,
         number_or_null(rate(r, r->bytes, 1e9)),
         number_or_null(r->bytes > 0 ? r->flop / r->bytes : 0),
         number_or_null(rate(r, r->tokens, 1)),
-        number_or_null((double)r->device_bytes / 0x1p30),
+        number_or_null(cld_gib((double)r->device_bytes)),
         number_or_null(roof->gflops),
         number_or_null(roof->gb_per_s),
         number_or_null(share(c, r)),
@@ -213,8 +215,7 @@ double cld_bench_number(const json_t *record, const char *key)
 
 const char *cld_bench_string(const json_t *record, const char *key)
 {
-    const char *text = json_string_value(json_object_get(record, key));
-    return text ? text : "";
+    return cld_json_text_or(record, key, "");
 }
 
 bool cld_bench_is_failure(const json_t *record)

@@ -354,28 +354,6 @@ done:
     return s;
 }
 
-enum cld_status cld_check_output_transposed(struct cld_check *c, const char *name, size_t n_rows,
-                                            size_t n_cols, struct cld_check_tensor **out,
-                                            struct cld_error *err)
-{
-    return cld_check_output(c, name, CLD_BF16, n_cols, cld_round_up(n_rows, 8), out, err);
-}
-
-enum cld_status cld_check_compare_transposed(struct cld_check *c, const struct cld_check_tensor *t,
-                                             const double *want, size_t n_rows,
-                                             enum cld_check_bound bound, struct cld_error *err)
-{
-    size_t n_cols = t->t.n_rows, ld = t->t.n_cols;
-    double *transposed;
-    enum cld_status s = cld_check_doubles(c, n_cols * ld, &transposed, err);
-    if (s)
-        return s;
-    for (size_t i = 0; i < n_rows; i++)
-        for (size_t j = 0; j < n_cols; j++)
-            transposed[j * ld + i] = want[i * n_cols + j];
-    return cld_check_compare(c, t, transposed, bound, err);
-}
-
 /* One run from the initial state; outputs and guards come back into `after` or are compared with
  * it. */
 static enum cld_status run_once(struct cld_check *c, bool first,

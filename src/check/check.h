@@ -208,18 +208,6 @@ enum cld_status cld_check_compare(struct cld_check *c, const struct cld_check_te
                                   const double *want, enum cld_check_bound bound,
                                   struct cld_error *err);
 
-/* An output that is to be n_rows x n_cols values transposed: BF16 [n_cols, round_up(n_rows, 8)].
- * The operation takes the first n_rows columns of it and puts zeros after them. It begins at a
- * multiple of 8 elements, and so do its rows, if c->pad and c->skew are such. */
-enum cld_status cld_check_output_transposed(struct cld_check *c, const char *name, size_t n_rows,
-                                            size_t n_cols, struct cld_check_tensor **out,
-                                            struct cld_error *err);
-/* The same as cld_check_compare with want [n_rows, n_cols] of a transposed output, and zeros after
- * them. */
-enum cld_status cld_check_compare_transposed(struct cld_check *c, const struct cld_check_tensor *t,
-                                             const double *want, size_t n_rows,
-                                             enum cld_check_bound bound, struct cld_error *err);
-
 /* Runs `body(c, arg, err)` (enqueues the operation), keeps a copy of every output, poisons, runs it
  * again and demands equal bits. In-out tensors are restored in between. Guards must be whole and
  * plain inputs unchanged. In mode PERF the first body of a case is timed then (check_perf.c). */

@@ -37,7 +37,6 @@ struct work {
     struct cld_attention_mask mask;
     struct cld_buf *scratch;
     struct cld_check_tensor *q, *k, *v, *o, *lse, *d_o, *d_q, *d_k, *d_v, *visited;
-    struct cld_check_tensor *o_transposed; /* NULL: it cannot be transposed */
     double *want_o, *want_lse, *want_dq, *want_dk, *want_dv,
         *row; /* row: weights, their gradients */
 };
@@ -222,34 +221,14 @@ static enum cld_status plan_and_mask(struct cld_check *c, struct work *w,
     return cld_attention_mask_set(c->q, &w->plan, w->spans, w->n_q, w->n_keys, &w->mask, err);
 }
 
-/* The result of the forward pass once more, transposed, if it can be. */
-static enum cld_status make_transposed(struct cld_check *c, struct work *w, struct cld_error *err)
-{
-    if (!cld_attention_transposes(&w->plan) || !w->n_q)
-        return CLD_OK;
-    c->pad = 8;
-    c->skew = 0;
-    return cld_check_output_transposed(c, "o, transposed", w->n_q, w->geo.n_heads * w->geo.head_dim,
-                                       &w->o_transposed, err);
-}
-
 /* Forward and backward. Scratch is full of NaN before each: nothing may be left from a call before.
  */
 static enum cld_status body(struct cld_check *c, void *arg, struct cld_error *err)
 {
     struct work *w = arg;
     enum cld_status s = CLD_OK;
-    const struct cld_attention a = {&w->plan, &w->mask,   &w->q->t,       &w->k->t,   &w->v->t,
-                                    &w->o->t, &w->lse->t, &w->visited->t, w->scratch, false};
-    if (w->o_transposed) {
-        struct cld_attention transposed = a;
-        struct cld_tensor o = cld_tensor_cols(&w->o_transposed->t, 0, w->n_q);
-        transposed.o = &o;
-        transposed.o_transposed = true;
-        transposed.visited = NULL;
-        if ((s = cld_attention_forward(c->q, &transposed, err)))
-            return s;
-    }
+    const struct cld_attention a = {&w->plan, &w->mask,   &w->q->t,       &w->k->t,  &w->v->t,
+                                    &w->o->t, &w->lse->t, &w->visited->t, w->scratch};
     if ((s = cld_buf_fill(w->scratch, 0, cld_buf_bytes(w->scratch), UINT32_MAX, err)) ||
         (s = cld_attention_forward(c->q, &a, err)) ||
         (s = cld_buf_fill(w->scratch, 0, cld_buf_bytes(w->scratch), UINT32_MAX, err)))
@@ -274,9 +253,6 @@ static enum cld_status compare(struct cld_check *c, const struct work *w, double
     double n = (double)w->mask.tiles.n_listed;
     const double want_visited[4] = {n, n, n, 0};
     enum cld_check_bound of_lse = steep ? CLD_BOUND_F32_LONG : CLD_BOUND_F32;
-    if (w->o_transposed &&
-        (s = cld_check_compare_transposed(c, w->o_transposed, w->want_o, w->n_q, of_o, err)))
-        return s;
     if ((s = cld_check_compare(c, w->lse, w->want_lse, of_lse, err)) ||
         (s = cld_check_compare(c, w->o, w->want_o, of_o, err)) ||
         (s = cld_check_compare(c, w->d_q, w->want_dq, of_grads, err)) ||
@@ -306,8 +282,7 @@ static enum cld_status check_case(struct cld_check *c, const struct shape *shape
     c->skew = shape->n_ctx % 2 * 3;
     if (c->skip || (s = make_spans(c, &w, err)) || (s = make_tensors(c, &w, grads, size, err)) ||
         (s = plan_and_mask(c, &w, backend, grads, err)) || (s = reference(&w, err)) ||
-        (s = make_transposed(c, &w, err)) || (s = cld_check_twice(c, body, &w, err)) ||
-        (s = compare(c, &w, size, err)))
+        (s = cld_check_twice(c, body, &w, err)) || (s = compare(c, &w, size, err)))
         goto done;
     cld_check_end(c);
 done:

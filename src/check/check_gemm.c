@@ -343,7 +343,10 @@ static enum cld_status check_copies(struct cld_check *c, struct cld_error *err)
 
 enum cld_status cld_check_gemm(struct cld_check *c, struct cld_error *err)
 {
-    return check_shapes(c, CLD_GEMM_PORTABLE, n_shapes, err);
+    enum cld_status s = check_shapes(c, CLD_GEMM_PORTABLE, n_shapes, err);
+    bool copies = c->storage == CLD_BF16 && cld_queue_class(c->q) == CLD_CLASS_GPU &&
+                  cld_queue_device(c->q)->max_group >= 256; /* of cl/gemm_operand.cl */
+    return s || !copies ? s : check_copies(c, err);
 }
 
 enum cld_status cld_check_gemm_clblast(struct cld_check *c, struct cld_error *err)
@@ -363,10 +366,7 @@ enum cld_status cld_check_gemm_tensor(struct cld_check *c, struct cld_error *err
     if (!sm80 && !sm90a)
         cld_check_unsupported(c, "tensor cores are used through inline PTX, in kernels from source "
                                  "on NVIDIA's driver");
-    if (c->storage == CLD_BF16 && cld_queue_class(c->q) == CLD_CLASS_GPU &&
-        cld_queue_device(c->q)->max_group >= 256) /* of cl/gemm_operand.cl, for any device */
-        s = check_copies(c, err);
-    if (!s && sm80)
+    if (sm80)
         s = check_shapes(c, CLD_GEMM_SM80, n_shapes, err);
     if (!s && sm90a)
         s = check_shapes(c, CLD_GEMM_SM90A, n_shapes, err);

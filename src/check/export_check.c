@@ -61,8 +61,8 @@ enum cld_status cld_export_check(const struct cld_export *x, struct cld_error *e
     }
     if ((s = check_taps(x, err)) || (s = check_tokens(x, err)))
         return s;
-    /* Whoever does not know of it takes row k for the token at k: of its drafts about none are
-     * taken, and nothing complains. */
+    /* A program without this key takes row k for the token at k: almost no draft token is accepted,
+     * and there is no error. */
     if (c->anchor_first && (x->format != CLD_EXPORT_SPECULATORS || x->runtime != CLD_EXPORT_VLLM))
         return cld_fail(
             err, CLD_E_USAGE,

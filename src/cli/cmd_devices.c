@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 #include "base/log.h"
+#include "base/size.h"
 #include "cli/cmd.h"
 #include "opencl/cache.h"
 #include "opencl/device.h"
@@ -19,8 +20,6 @@
 #include "ops/verdicts.h"
 
 enum { N_PROBE = 1000 };
-
-static const double gib = 1024.0 * 1024.0 * 1024.0;
 
 /* Extensions that tell which kernels may come to be used; -v and JSON have all of them. */
 static const char *const telling[] = {"cl_khr_fp16",
@@ -157,10 +156,10 @@ static void print_extensions(const struct cld_device_info *d, bool all)
 
 static void print_memory(const struct cld_device_info *d)
 {
-    printf("    memory      %.2f GiB, largest buffer %.2f GiB", (double)d->global_bytes / gib,
-           (double)d->max_alloc_bytes / gib);
+    printf("    memory      %.2f GiB, largest buffer %.2f GiB", cld_gib((double)d->global_bytes),
+           cld_gib((double)d->max_alloc_bytes));
     if (d->max_alloc_bytes != d->reported_max_alloc_bytes)
-        printf(" (reported: %.2f GiB)", (double)d->reported_max_alloc_bytes / gib);
+        printf(" (reported: %.2f GiB)", cld_gib((double)d->reported_max_alloc_bytes));
     printf(", local %zu KiB\n", d->local_bytes / 1024);
 }
 

@@ -10,53 +10,45 @@
 #include "base/size.h"
 #include "cli/cmd.h"
 #include "formats/json_fields.h"
+#include "formats/json_read.h"
 #include "workers/status_file.h"
-
-static double real_of(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-    return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
-static const char *text_of(const json_t *o, const char *key)
-{
-    const char *v = json_string_value(json_object_get(o, key));
-    return v ? v : "?";
-}
 
 static void print_worker(const json_t *w)
 {
-    printf("%-12s %-24s busy %3.0f%%  memory %.3f of %.3f GiB  %s\n", text_of(w, "name"),
-           text_of(w, "state"), 100 * real_of(w, "busy"), cld_gib(real_of(w, "held_bytes")),
-           cld_gib(real_of(w, "budget_bytes")), text_of(w, "device"));
+    printf("%-12s %-24s busy %3.0f%%  memory %.3f of %.3f GiB  %s\n",
+           cld_json_text_or(w, "name", "?"), cld_json_text_or(w, "state", "?"),
+           100 * cld_json_number(w, "busy"), cld_gib(cld_json_number(w, "held_bytes")),
+           cld_gib(cld_json_number(w, "budget_bytes")), cld_json_text_or(w, "device", "?"));
 }
 
 static void print_status(const json_t *root, bool alive)
 {
-    const char *state = text_of(root, "state");
-    double age_s = fmax(0, difftime(time(NULL), (time_t)real_of(root, "updated_unix")));
+    const char *state = cld_json_text_or(root, "state", "?");
+    double age_s = fmax(0, difftime(time(NULL), (time_t)cld_json_number(root, "updated_unix")));
     size_t i;
     json_t *w;
     if (alive || cld_run_has_ended(state))
         printf("run          %s", state);
     else
         printf("run          died while it was %s; continue with --resume", state);
-    printf(" (process %.0f, %.0f s ago)\n", real_of(root, "pid"), age_s);
-    printf("step         %.0f of %.0f\n", real_of(root, "step"), real_of(root, "steps"));
-    printf("features     %s\n", text_of(root, "features"));
+    printf(" (process %.0f, %.0f s ago)\n", cld_json_number(root, "pid"), age_s);
+    printf("step         %.0f of %.0f\n", cld_json_number(root, "step"),
+           cld_json_number(root, "steps"));
+    printf("features     %s\n", cld_json_text_or(root, "features", "?"));
     if (!json_is_null(json_object_get(root, "loss")))
         printf(
             "training     loss %.4f, accepted length %.4f drafted tokens, %.0f context tokens/s\n",
-            real_of(root, "loss"), real_of(root, "accepted_length"),
-            real_of(root, "context_tokens_per_s"));
-    if (real_of(root, "heldout_step") >= 0)
+            cld_json_number(root, "loss"), cld_json_number(root, "accepted_length"),
+            cld_json_number(root, "context_tokens_per_s"));
+    if (cld_json_number(root, "heldout_step") >= 0)
         printf("held-out     loss %.4f, accepted length %.4f drafted tokens at step %.0f\n",
-               real_of(root, "heldout_loss"), real_of(root, "heldout_accepted_length"),
-               real_of(root, "heldout_step"));
+               cld_json_number(root, "heldout_loss"),
+               cld_json_number(root, "heldout_accepted_length"),
+               cld_json_number(root, "heldout_step"));
     json_array_foreach (json_object_get(root, "workers"), i, w)
         print_worker(w);
-    if (text_of(root, "error")[0])
-        printf("error        %s\n", text_of(root, "error"));
+    if (cld_json_text_or(root, "error", "?")[0])
+        printf("error        %s\n", cld_json_text_or(root, "error", "?"));
 }
 
 /* Prints the status once; *ended: there will be no other. */
@@ -69,7 +61,7 @@ static enum cld_status show(const char *dir, bool *ended, struct cld_error *err)
     /* Asked before the file is read: a run that ends in between is shown as it ended. */
     bool alive = cld_status_file_alive(dir);
     enum cld_status s = cld_json_load(path, &root, err);
-    if (!s && strcmp(text_of(root, "format"), "cldraft-status-1"))
+    if (!s && strcmp(cld_json_text_or(root, "format", "?"), "cldraft-status-1"))
         s = cld_fail(err, CLD_E_INPUT, "it is from another version of cldraft",
                      "%s is no status of a run", path);
     if (!s)

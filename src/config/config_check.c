@@ -202,7 +202,7 @@ static enum cld_status check_features(const struct cld_config *cfg, struct cld_e
         return REFUSE(
             cfg, "features.limit_gib", "remove it: only features.mode = hybrid writes features",
             "features.limit_gib is %g, features.mode is not hybrid", cfg->features.limit_gib);
-    /* Such a run has target workers even where none are named, and the list has no number for them.
+    /* A hybrid run has target workers even if none are named, and the list has no number for them.
      */
     if (cfg->features.mode == CLD_FEATURES_HYBRID && cfg->memory.limit_gib.n > 1 &&
         !cfg->devices.targets.n)

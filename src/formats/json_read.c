@@ -1,5 +1,6 @@
 #include "formats/json_read.h"
 
+#include <math.h>
 #include <string.h>
 
 const char *cld_json_kind(const json_t *value)
@@ -94,6 +95,18 @@ enum cld_status cld_json_id(const json_t *object, const char *where, const char 
         return wrong(object, where, key, "an integer from 0 to 2147483647", err);
     *out = (int32_t)i;
     return CLD_OK;
+}
+
+double cld_json_number(const json_t *object, const char *key)
+{
+    const json_t *v = json_object_get(object, key);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+const char *cld_json_text_or(const json_t *object, const char *key, const char *otherwise)
+{
+    const char *v = json_string_value(json_object_get(object, key));
+    return v ? v : otherwise;
 }
 
 void cld_json_rename_keys(json_t *object, enum cld_name_kind kind)

@@ -33,6 +33,11 @@ enum cld_status cld_json_array(const json_t *object, const char *where, const ch
 enum cld_status cld_json_id(const json_t *object, const char *where, const char *key, int32_t *out,
                             struct cld_error *err);
 
+/* For files that need not be whole: a number, NaN if there is none; a text, `otherwise` if there is
+ * none. */
+double cld_json_number(const json_t *object, const char *key);
+const char *cld_json_text_or(const json_t *object, const char *key, const char *otherwise);
+
 /* Gives keys of earlier versions the names of today (old_names.h); does nothing where `object` is
  * none. The order of the other keys stays. */
 void cld_json_rename_keys(json_t *object, enum cld_name_kind kind);

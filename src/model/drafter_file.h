@@ -7,7 +7,7 @@
  * does the same unless `is_causal` (or dflash_config.causal) says otherwise, and that word counts
  * for all layers, full ones too. The published code is bidirectional everywhere. We write
  * dflash_config.sliding_causal, and is_causal = false beside it where sliding layers are
- * bidirectional: such a drafter is right in vLLM and wrong in SGLang. Read, in this order:
+ * bidirectional: this drafter is right in vLLM and wrong in SGLang. Read, in this order:
  * sliding_causal, is_causal, causal, and else causal, as the two runtimes assume.
  *
  * Thread: config functions anywhere; weights belong to the queue's owner. */
@@ -78,7 +78,7 @@ enum cld_status cld_drafter_read_parts(struct cld_drafter *d, const char *path,
 /* Weights from a file, or from a directory's drafter.safetensors (a checkpoint), model.safetensors
  * or its index, into the master and the stored weights; moments stay as they are. With shards the
  * gradients are zeroed. Names are the published ones, or those of other trainers for the same
- * tensors (drafter_layout.h). An embedding and a head may be there and are not read: whoever has
+ * tensors (drafter_layout.h). An embedding and a head may be there and are not read: the owner of
  * the target compares them (cld_drafter_check_borrowed). */
 enum cld_status cld_drafter_load(struct cld_drafter *d, const char *path, struct cld_error *err);
 

@@ -157,7 +157,7 @@ char *cld_export_card(const struct cld_export *x)
             windows, sizeof windows,
             "%zu of %zu layers slide over %zu positions and are %s inside a block.%s", n_sliding,
             c->n_layers, c->sliding_window, c->sliding_causal ? "causal" : "bidirectional",
-            n_sliding < c->n_layers ? " vLLM needs its V2 model runner for such a mixture." : "");
+            n_sliding < c->n_layers ? " vLLM needs its V2 model runner for this mixture." : "");
     put_commands(x, commands, sizeof commands);
     return cld_format(
         "# DFlash drafter for %s\n\n"

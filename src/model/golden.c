@@ -72,7 +72,7 @@ static enum cld_status create(struct runner *r, const struct cld_drafter_config 
 {
     enum cld_status s = CLD_OK;
     const struct cld_queue_options queue = {.name = "golden"};
-    /* The block's own tokens follow the context in the document, out of the block's sight. */
+    /* The block's own tokens follow the context in the document, not visible to the block. */
     const struct cld_drafter_limits limits = {.n_ctx = n_ctx + c->block_size,
                                               .n_blocks = 1,
                                               .loss_chunk = 1,

@@ -147,8 +147,8 @@ void cld_add_attention_back(struct cld_graph *g, const struct cld_attention_plan
                               .mask = mask});
 }
 
-/* The rows of `ref` that count now. Row vectors ([1, n] per-row statistics and indices) and turned
- * tensors shrink in their columns instead. */
+/* The rows of `ref` that count now. Row vectors ([1, n] per-row statistics and indices) and
+ * transposed tensors shrink in their columns instead. */
 static struct cld_tensor resolve(struct cld_ref ref, const struct cld_extents *x)
 {
     struct cld_tensor t = *ref.t;
@@ -258,8 +258,8 @@ static enum cld_status run_op(const struct cld_op *op, bool same_a, const struct
     struct cld_queue *q = run->q;
     struct operands o;
     resolve_all(op, &run->extents, &o);
-    struct cld_attention attention = {op->attention, op->mask, o.in[0],      o.in[1],      o.in[2],
-                                      o.out[0],      o.out[1], run->visited, run->scratch, false};
+    struct cld_attention attention = {op->attention, op->mask, o.in[0],      o.in[1],     o.in[2],
+                                      o.out[0],      o.out[1], run->visited, run->scratch};
     switch (op->kind) {
     case CLD_OP_GATHER:
         return cld_gather_rows(q, o.in[0], o.in[1], o.out[0], err);

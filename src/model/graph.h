@@ -109,7 +109,7 @@ void cld_add_qknorm_rope_back(struct cld_graph *g, struct cld_ref x, struct cld_
 /* residual and bias may be CLD_NONE; residual may be c: it accumulates. */
 void cld_add_gemm(struct cld_graph *g, enum cld_gemm_kind kind, struct cld_ref a, struct cld_ref b,
                   struct cld_ref bias, struct cld_ref residual, struct cld_ref c);
-/* y = silu(gate) * up, gate and up the columns of a b^T in turns of 8 (op_gemm.h). */
+/* y = silu(gate) * up, columns of gate and up in a b^T interleaved by 8 (op_gemm.h). */
 void cld_add_gemm_swiglu(struct cld_graph *g, struct cld_ref a, struct cld_ref b, struct cld_ref y);
 /* dW [out, in] of a parameter: dy^T x is added to it. `first`: nothing before it in the list adds
  * to dW, so the first pass of a step overwrites what is there. */

@@ -48,7 +48,7 @@ static enum cld_status resolve_taps(const struct cld_config *cfg, struct cld_set
     return CLD_OK;
 }
 
-/* Soft targets come from the state behind the last layer. */
+/* Soft targets come from the state after the last layer. */
 static void add_state(const struct cld_config *cfg, struct cld_setup *s)
 {
     int last = (int)s->target.n_layers - 1;

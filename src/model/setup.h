@@ -13,7 +13,7 @@ struct cld_setup {
     struct cld_drafter_config drafter;
     struct cld_batch_rules rules;
     /* The drafter's, and, where soft targets need it and it is none of them, the target's last
-     * layer behind them: n_features in all. */
+     * layer after them: n_features in all. */
     int taps[CLD_MAX_TAPS + 1];
     size_t n_taps, n_features;
     size_t state_tap;             /* which of them is the last layer, with soft targets */

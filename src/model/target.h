@@ -27,14 +27,13 @@ struct cld_target_options {
     bool given_taps; /* no layer exists: others fill `taps`; embedding and head are there */
 };
 
-/* Matrices are [out, in] as published, or turned. */
+/* Matrices are [out, in] as published. */
 struct cld_target_layer {
     struct cld_tensor ln1, wq, wk, wv, wo, qn, kn, ln2, wg, wu, wd;
     struct cld_tensor bq, bk, bv, bo, bg, bu, bd; /* biases; used where the config has them */
 };
 
-/* Packed matrices and biases of a layer, side by side, so that one GEMM uses all of them.
- * Those of the MLP have room for the intermediate width rounded up where they are turned. */
+/* Packed matrices and biases of a layer, side by side, so that one GEMM uses all of them. */
 struct cld_target_packed {
     struct cld_tensor wqkv, wgu, bqkv, bgu;
 };

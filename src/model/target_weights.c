@@ -42,7 +42,7 @@ static struct layout layout_of(const struct cld_target *t, const struct cld_tens
 }
 
 /* The tensor that gets a weight in its published shape: itself or, if its rows alternate with
- * another's, the scratch, from which `settle` copies it. */
+ * another's, the scratch; `settle` copies it from there. */
 static struct cld_tensor published(const struct cld_target *t, const struct cld_tensor *w)
 {
     if (!cld_target_alternates(t, w->name))

@@ -25,7 +25,7 @@ enum cld_status cld_drafter_check_visibility(struct cld_drafter *d, const struct
 {
     enum cld_status s = CLD_OK;
     size_t n = b->block_size * d->config.hidden;
-    /* Not from b->blocks, from which the masks are made. One document: its tokens are the context.
+    /* Not from b->blocks: the masks are made from those. One document: its tokens are the context.
      */
     size_t anchor = (size_t)b->positions[b->n_ctx + b->n_draft - b->block_size];
     float *z = malloc(cld_mul(3 * sizeof *z, n));

@@ -30,8 +30,8 @@ static const struct cld_quirk_info quirks[] = {
     {CLD_QUIRK_BAD_IL, "bad-il", "Portable Computing Language", "PoCL 6.", "6.0",
      "on processors without AVX-512, what a SPIR-V module calls with a vector of 512 bits (exp, "
      "fma or "
-     "vstore16 of a float16) gets unwritten memory: the function takes such a vector by "
-     "address, the wrapper that modules call passes one without `byval`, and its store is "
+     "vstore16 of a float16) gets unwritten memory: the function takes these vectors by "
+     "address, the wrapper that modules call passes them without `byval`, and its store is "
      "optimised "
      "away (kernel-x86_64-pc-linux-gnu-avx2.bc of Debian's 6.0-6). 164 of the 280 cases of the "
      "kernels "
@@ -63,13 +63,13 @@ static const struct cld_quirk_info quirks[] = {
      "https://github.com/jrprice/Oclgrind/blob/master/src/core/Kernel.cpp"},
     {CLD_QUIRK_NO_PARTS, "no-parts", "rusticl", "22.|23.", "Mesa 22 and 23",
      "has no clCreateSubDevices: the call is a jump to nowhere (22.3.6)",
-     "a part of such a device is refused", ""},
+     "parts of this device are refused", ""},
     {CLD_QUIRK_NOTED, "bad-long", "rusticl", "22.|23.", "Mesa 22 and 23",
      "compares a long that was an int wrongly with a constant: `(long)i >= 16` is true and "
      "`(long)i < "
      "16` false with i = 4 (22.3.6); a long that was a uint, or a difference of such, rightly. In "
      "qknorm_rope the tail of a row then counted as a whole vector and was written after its end",
-     "no kernel compares such a long", ""},
+     "no kernel compares a long of this kind", ""},
     {CLD_QUIRK_GPU_KERNELS, "gpu-kernels", "rusticl", NULL, "all",
      "makes lanes of vectors out of work-items on llvmpipe: with the kernels for CPUs, whose "
      "work-items "

@@ -26,8 +26,8 @@ struct cld_quirk_info {
     enum cld_quirk bit;
     const char *name;
     const char *platform; /* how the platform's name begins */
-    /* Alternatives, separated by '|', one of which stands in the platform's or the driver's
-     * version; NULL: all. */
+    /* Alternatives, separated by '|'; one of them is in the platform's or the driver's version;
+     * NULL: all. */
     const char *versions;
     const char *range;  /* the same in words: "before 6.0" */
     const char *what;   /* what is wrong, and where that was seen */

@@ -23,7 +23,6 @@ struct cld_attention_impl {
                                struct cld_error *err);
     enum cld_status (*backward)(struct cld_queue *q, const struct cld_attention *a,
                                 const struct cld_attention_grads *g, struct cld_error *err);
-    bool transposes; /* forward may write o transposed */
 };
 
 extern const struct cld_attention_impl cld_attention_sparse_cpu, cld_attention_sparse_gpu,

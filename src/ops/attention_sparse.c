@@ -110,8 +110,8 @@ static size_t gpu_items(size_t tile)
     return tile / 4 * (tile / 4);
 }
 
-/* Local memory of a group (attention_gpu.clh): two slices of `step` columns, of which one is used
- * for reductions too, the weights of a pair of tiles, and the rows of two tiles. */
+/* Local memory of a group (attention_gpu.clh): two slices of `step` columns (one is used for
+ * reductions too), the weights of a pair of tiles, and the rows of two tiles. */
 static size_t gpu_local_bytes(size_t tile, size_t step)
 {
     size_t ld = tile + 4, slice = step * ld, reduced = tile * (tile / 4 + 1);

@@ -149,9 +149,8 @@ static bool is_aligned(const struct cld_tensor *const *t, size_t n)
 }
 
 static enum cld_status run_pass(struct cld_queue *q, const struct cld_attention_plan *p,
-                                const struct pass *pass, bool aligned, bool transposed,
-                                size_t n_pieces, const struct cld_arg *args, size_t n_args,
-                                struct cld_error *err)
+                                const struct pass *pass, bool aligned, size_t n_pieces,
+                                const struct cld_arg *args, size_t n_args, struct cld_error *err)
 {
     size_t n_groups = n_pieces;
     if (pass->n_tiles > 1)
@@ -164,17 +163,15 @@ static enum cld_status run_pass(struct cld_queue *q, const struct cld_attention_
         .local_bytes = pass->n_halves * half};
     struct cld_kernel *k = NULL;
     snprintf(file, sizeof file, "%s.cl", pass->kernel);
-    snprintf(options, sizeof options, "%s -DALIGNED=%d%s%s", p->options, aligned, pass->options,
-             transposed ? " -DTRANSPOSED=1" : "");
+    snprintf(options, sizeof options, "%s -DALIGNED=%d%s", p->options, aligned, pass->options);
     const struct cld_kernel_spec spec = {file, pass->kernel, options, pass->n_items};
     enum cld_status s = cld_kernel_get_ptx(
         q, &spec, change.target || change.max_registers || change.local_bytes ? &change : NULL, &k,
         err);
     return s ? s : cld_launch(q, k, n_groups, args, n_args, err);
 }
-#define RUN_PASS(q, p, pass, aligned, transposed, n_pieces, err, ...)                              \
-    run_pass((q), (p), (pass), (aligned), (transposed), (n_pieces),                                \
-             (const struct cld_arg[]){__VA_ARGS__},                                                \
+#define RUN_PASS(q, p, pass, aligned, n_pieces, err, ...)                                          \
+    run_pass((q), (p), (pass), (aligned), (n_pieces), (const struct cld_arg[]){__VA_ARGS__},       \
              sizeof((const struct cld_arg[]){__VA_ARGS__}) / sizeof(struct cld_arg), (err))
 
 static enum cld_status forward(struct cld_queue *q, const struct cld_attention *a,
@@ -185,7 +182,7 @@ static enum cld_status forward(struct cld_queue *q, const struct cld_attention *
     const struct cld_attention_plan *p = a->plan;
     const struct pass *pass = &passes_of(p)->fwd;
     size_t n = n_q_pieces(p, m->n_q, pass->n_tiles);
-    return RUN_PASS(q, p, pass, is_aligned(all, 4), a->o_transposed, n, err, CLD_TENSOR_ARGS(a->q),
+    return RUN_PASS(q, p, pass, is_aligned(all, 4), n, err, CLD_TENSOR_ARGS(a->q),
                     CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o),
                     CLD_TENSOR_ARGS(a->lse), CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 0, n));
 }
@@ -200,12 +197,12 @@ static enum cld_status run_dkv(struct cld_queue *q, const struct cld_attention *
     size_t n_sets = cld_div_up(m->tiles.n_k_tiles, pass->n_tiles);
     size_t n = cld_mul3(n_sets, a->plan->n_kv_heads, z->n_splits);
     size_t counters_at = z->counters_at_bytes / sizeof(uint32_t) + run * z->n_counters / 2;
-    return RUN_PASS(q, a->plan, pass, aligned, false, n, err, CLD_TENSOR_ARGS(a->q),
-                    CLD_TENSOR_ARGS(a->k), CLD_TENSOR_ARGS(a->v),
-                    CLD_MASK_ARGS(a, m->bwd_ptr_at, m->bwd_at, 2, n), CLD_TENSOR_ARGS(g->d_o),
-                    CLD_TENSOR_ARGS(g->d_k), CLD_TENSOR_ARGS(g->d_v), CLD_BUF(a->scratch),
-                    CLD_BUF(a->scratch), CLD_U64(counters_at), CLD_BUF(a->scratch),
-                    CLD_U64(z->partial_at_bytes / (4 * sizeof(float))), CLD_U64(z->n_splits));
+    return RUN_PASS(q, a->plan, pass, aligned, n, err, CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k),
+                    CLD_TENSOR_ARGS(a->v), CLD_MASK_ARGS(a, m->bwd_ptr_at, m->bwd_at, 2, n),
+                    CLD_TENSOR_ARGS(g->d_o), CLD_TENSOR_ARGS(g->d_k), CLD_TENSOR_ARGS(g->d_v),
+                    CLD_BUF(a->scratch), CLD_BUF(a->scratch), CLD_U64(counters_at),
+                    CLD_BUF(a->scratch), CLD_U64(z->partial_at_bytes / (4 * sizeof(float))),
+                    CLD_U64(z->n_splits));
 }
 
 static enum cld_status backward(struct cld_queue *q, const struct cld_attention *a,
@@ -218,31 +215,21 @@ static enum cld_status backward(struct cld_queue *q, const struct cld_attention 
     const struct passes *passes = passes_of(p);
     bool aligned = is_aligned(all, 8);
     size_t n = n_q_pieces(p, m->n_q, passes->dq.n_tiles);
-    enum cld_status s = RUN_PASS(
-        q, p, &passes->dq, aligned, false, n, err, CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k),
-        CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o), CLD_TENSOR_ARGS(a->lse),
-        CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 1, n), CLD_TENSOR_ARGS(g->d_o),
-        CLD_TENSOR_ARGS(g->d_q), CLD_BUF(a->scratch), CLD_BUF(a->scratch),
-        CLD_U64(z.counters_at_bytes / sizeof(uint32_t)), CLD_U64(z.n_counters));
+    enum cld_status s =
+        RUN_PASS(q, p, &passes->dq, aligned, n, err, CLD_TENSOR_ARGS(a->q), CLD_TENSOR_ARGS(a->k),
+                 CLD_TENSOR_ARGS(a->v), CLD_TENSOR_ARGS(a->o), CLD_TENSOR_ARGS(a->lse),
+                 CLD_MASK_ARGS(a, m->fwd_ptr_at, m->fwd_at, 1, n), CLD_TENSOR_ARGS(g->d_o),
+                 CLD_TENSOR_ARGS(g->d_q), CLD_BUF(a->scratch), CLD_BUF(a->scratch),
+                 CLD_U64(z.counters_at_bytes / sizeof(uint32_t)), CLD_U64(z.n_counters));
     if (s)
         return s;
     s = run_dkv(q, a, g, &z, &passes->dkv, 0, aligned, err);
     return s || !passes->dv.kernel ? s : run_dkv(q, a, g, &z, &passes->dv, 1, aligned, err);
 }
 
-const struct cld_attention_impl cld_attention_sparse_sm80 = {"sparse sm80",
-                                                             CLD_ATTENTION_SPARSE,
-                                                             {[CLD_CLASS_GPU] = true},
-                                                             fits_sm80,
-                                                             shape,
-                                                             forward,
-                                                             backward,
-                                                             true};
-const struct cld_attention_impl cld_attention_sparse_sm90a = {"sparse sm90a",
-                                                              CLD_ATTENTION_SPARSE,
-                                                              {[CLD_CLASS_GPU] = true},
-                                                              fits_sm90a,
-                                                              shape,
-                                                              forward,
-                                                              backward,
-                                                              true};
+const struct cld_attention_impl cld_attention_sparse_sm80 = {
+    "sparse sm80", CLD_ATTENTION_SPARSE, {[CLD_CLASS_GPU] = true}, fits_sm80, shape, forward,
+    backward};
+const struct cld_attention_impl cld_attention_sparse_sm90a = {
+    "sparse sm90a", CLD_ATTENTION_SPARSE, {[CLD_CLASS_GPU] = true}, fits_sm90a, shape, forward,
+    backward};

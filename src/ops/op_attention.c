@@ -104,11 +104,6 @@ void cld_attention_mask_free(struct cld_attention_mask *mask)
         cld_tiles_free(&mask->tiles);
 }
 
-bool cld_attention_transposes(const struct cld_attention_plan *plan)
-{
-    return plan->impl->transposes;
-}
-
 /* --- the calls -------------------------------------------------------------------------------- */
 
 static enum cld_status check_tensor(const struct cld_attention *a, const struct cld_tensor *t,
@@ -129,20 +124,14 @@ static enum cld_status check_call(const struct cld_attention *a, struct cld_erro
 {
     enum cld_status s = CLD_OK;
     const struct cld_attention_plan *p = a->plan;
-    bool transposed = a->o_transposed;
     size_t q_cols = cld_mul(p->n_heads, p->head_dim), k_cols = cld_mul(p->n_kv_heads, p->head_dim);
     if ((s = check_tensor(a, a->q, p->type, a->mask->n_q, q_cols, err)) ||
         (s = check_tensor(a, a->k, p->type, a->mask->n_keys, k_cols, err)) ||
         (s = check_tensor(a, a->v, p->type, a->mask->n_keys, k_cols, err)) ||
-        (s = check_tensor(a, a->o, p->type, transposed ? q_cols : a->mask->n_q,
-                          transposed ? a->mask->n_q : q_cols, err)) ||
+        (s = check_tensor(a, a->o, p->type, a->mask->n_q, q_cols, err)) ||
         (s = check_tensor(a, a->lse, CLD_F32, p->n_heads, cld_max(a->lse->n_cols, a->mask->n_q),
                           err)))
         return s;
-    if (transposed && (!cld_attention_transposes(p) || a->o->offset % 8 || a->o->ld % 8))
-        return cld_fail(err, CLD_E_INTERNAL, "",
-                        "attention '%s' does not transpose '%s' [%zu, %zu] ld %zu", p->impl->name,
-                        a->o->name, a->o->n_rows, a->o->n_cols, a->o->ld);
     if (a->visited)
         s = check_tensor(a, a->visited, CLD_I32, 1, 4, err);
     size_t held = a->scratch ? cld_buf_bytes(a->scratch) : 0;

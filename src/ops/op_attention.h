@@ -78,14 +78,7 @@ struct cld_attention {
      * counted. */
     const struct cld_tensor *visited;
     struct cld_buf *scratch; /* plan.scratch_bytes; NULL where that is 0 */
-    /* o is [heads' columns, n_q], transposed for the GEMM that reads it, its begin and ld multiples
-     * of 8; up to round_up(n_q, 8) elements of a row are written. Only a forward pass, only where
-     * cld_attention_transposes. */
-    bool o_transposed;
 };
-
-/* Whether a forward pass may write o transposed. */
-bool cld_attention_transposes(const struct cld_attention_plan *plan);
 
 /* n_q and n_keys are the mask's; both may be 0. CLD_E_INTERNAL with all shapes if they do not
  * fit. */

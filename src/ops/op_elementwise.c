@@ -36,7 +36,7 @@ const struct cld_tunable_kernel cld_tuned_swiglu = {
     .objection = objection,
     .works = cld_has_groups};
 
-/* Operands of which gate is the first; `direction` is p_forward or p_backward. */
+/* Operands; gate is the first; `direction` is p_forward or p_backward. */
 static struct cld_elements swiglu_elements(const struct cld_queue *q, const struct cld_operand *o,
                                            size_t n, size_t direction)
 {

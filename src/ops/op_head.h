@@ -25,7 +25,7 @@ enum cld_status cld_head_logits(struct cld_queue *q, const struct cld_head_loss 
 /* Bytes of scratch for any number of rows; only shapes and types are looked at. */
 size_t cld_head_loss_scratch_bytes(const struct cld_queue *q, const struct cld_head_loss *l);
 
-/* Enqueued. z has n rows, of which n = 0 is fine. */
+/* Enqueued. z has n rows; n = 0 is fine. */
 enum cld_status cld_head_loss(struct cld_queue *q, const struct cld_head_loss *l,
                               struct cld_buf *scratch, struct cld_error *err);
 

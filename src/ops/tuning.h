@@ -56,8 +56,8 @@ struct cld_tuned_result {
  * free(). */
 char *cld_tuning_path(const char *cache_dir, const struct cld_device_info *d);
 
-/* Whether a table of this device may be written to `path`, before there is anything to write: what
- * is there is empty or such a table (CLD_E_INPUT if not), and a file can be made beside it
+/* Whether a table of this device may be written to `path`, before there is anything to write: the
+ * file is empty or a table of this device (CLD_E_INPUT if not), and a file can be made beside it
  * (CLD_E_USAGE without a name, CLD_E_IO). CLD_TUNING_AUTOMATIC: that of cld_tuning_path, where what
  * others may have written is refused too. Warns of rows that will be lost. */
 enum cld_tuning_place { CLD_TUNING_NAMED, CLD_TUNING_AUTOMATIC };

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/json_read.h"
 #include "formats/svg.h"
 #include "report/report_private.h"
 
@@ -20,18 +21,6 @@ static void heading(const struct cld_report *r, size_t i)
 }
 
 /* --- workers ---------------------------------------------------------------------------------- */
-
-static double number_of(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-    return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
-static const char *text_of(const json_t *o, const char *key)
-{
-    const char *v = json_string_value(json_object_get(o, key));
-    return v ? v : "";
-}
 
 static void row(const struct cld_report *r, const char *name, const char *value)
 {
@@ -71,40 +60,43 @@ static void write_memory(const struct cld_report *r, double planned, double held
 static void write_worker(const struct cld_report *r, const json_t *device, const json_t *status)
 {
     char value[160];
-    double held = number_of(status, "held_bytes"), budget = number_of(status, "budget_bytes"),
-           busy = number_of(status, "busy"), build_ms = number_of(device, "build_ms");
+    double held = cld_json_number(status, "held_bytes"),
+           budget = cld_json_number(status, "budget_bytes"), busy = cld_json_number(status, "busy"),
+           build_ms = cld_json_number(device, "build_ms");
     fputs("<div class=\"worker\"><b>", r->to);
-    cld_report_write_text(r, device ? text_of(device, "worker") : text_of(status, "name"));
+    cld_report_write_text(r, device ? cld_json_text_or(device, "worker", "")
+                                    : cld_json_text_or(status, "name", ""));
     fputs("</b> ", r->to);
-    cld_report_write_text(r, text_of(status, "state"));
+    cld_report_write_text(r, cld_json_text_or(status, "state", ""));
     if (isfinite(busy))
         fprintf(r->to, " \xc2\xb7 busy %.0f %% of its last seconds", 100 * busy);
-    write_memory(r, number_of(device, "planned_bytes"),
-                 held > 0 ? held : number_of(device, "held_bytes"),
-                 budget > 0 ? budget : number_of(device, "budget_bytes"));
+    write_memory(r, cld_json_number(device, "planned_bytes"),
+                 held > 0 ? held : cld_json_number(device, "held_bytes"),
+                 budget > 0 ? budget : cld_json_number(device, "budget_bytes"));
     fputs("<dl>\n", r->to);
-    row(r, "device", device ? text_of(device, "name") : text_of(status, "device"));
-    if (number_of(device, "parts") > 1) {
-        snprintf(value, sizeof value, "%.0f of %.0f", number_of(device, "part"),
-                 number_of(device, "parts"));
+    row(r, "device",
+        device ? cld_json_text_or(device, "name", "") : cld_json_text_or(status, "device", ""));
+    if (cld_json_number(device, "parts") > 1) {
+        snprintf(value, sizeof value, "%.0f of %.0f", cld_json_number(device, "part"),
+                 cld_json_number(device, "parts"));
         row(r, "part", value);
     }
-    row(r, "platform", text_of(device, "platform"));
-    row(r, "driver", text_of(device, "driver"));
-    row(r, "storage", text_of(device, "storage"));
-    row(r, "attention", text_of(device, "attention"));
-    row(r, "GEMM", text_of(device, "gemm"));
-    row(r, "tuned parameters", text_of(device, "tuning"));
+    row(r, "platform", cld_json_text_or(device, "platform", ""));
+    row(r, "driver", cld_json_text_or(device, "driver", ""));
+    row(r, "storage", cld_json_text_or(device, "storage", ""));
+    row(r, "attention", cld_json_text_or(device, "attention", ""));
+    row(r, "GEMM", cld_json_text_or(device, "gemm", ""));
+    row(r, "tuned parameters", cld_json_text_or(device, "tuning", ""));
     if (isfinite(build_ms)) {
         snprintf(value, sizeof value,
                  "%s: %.0f built, %.0f from the cache, %.0f of modules, %.1f s",
-                 text_of(device, "program"), number_of(device, "programs_built"),
-                 number_of(device, "programs_cached"), number_of(device, "programs_from_modules"),
-                 build_ms * 1e-3);
+                 cld_json_text_or(device, "program", ""), cld_json_number(device, "programs_built"),
+                 cld_json_number(device, "programs_cached"),
+                 cld_json_number(device, "programs_from_modules"), build_ms * 1e-3);
         row(r, "programs", value);
     }
-    if (number_of(device, "pinned_bytes") > 0)
-        row(r, "pinned host memory", gib(number_of(device, "pinned_bytes"), value));
+    if (cld_json_number(device, "pinned_bytes") > 0)
+        row(r, "pinned host memory", gib(cld_json_number(device, "pinned_bytes"), value));
     fputs("</dl></div>\n", r->to);
 }
 

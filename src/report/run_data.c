@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/grow.h"
+#include "formats/json_read.h"
 
 /* --- what others ask -------------------------------------------------------------------------- */
 
@@ -28,14 +29,12 @@ double cld_series_last(const struct cld_series *s)
 
 const char *cld_run_data_status_text(const struct cld_run_data *r, const char *key)
 {
-    const char *v = json_string_value(json_object_get(r->status, key));
-    return v ? v : "";
+    return cld_json_text_or(r->status, key, "");
 }
 
 double cld_run_data_status_number(const struct cld_run_data *r, const char *key)
 {
-    const json_t *v = json_object_get(r->status, key);
-    return json_is_number(v) ? json_number_value(v) : NAN;
+    return cld_json_number(r->status, key);
 }
 
 const char *cld_run_data_value(const struct cld_run_data *r, const char *section, const char *name)

@@ -189,7 +189,7 @@ static enum cld_status read_reasoning(const json_t *m, size_t index, struct cld_
     return CLD_OK;
 }
 
-/* 0 or 1, as numbers or truth values; -1: something else. */
+/* 0 or 1, as a number or a Boolean; -1: something else. */
 static int zero_or_one(const json_t *v)
 {
     if (json_is_boolean(v))

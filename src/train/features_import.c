@@ -214,7 +214,7 @@ static enum cld_status compare_row(struct import *m, const struct cld_row *row, 
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
-/* The drafter's taps, and what soft targets need behind them. */
+/* The drafter's taps, and what soft targets need after them. */
 static void pick_features(struct import *m, size_t n)
 {
     size_t state_bytes = cld_mul(m->setup.target.hidden, cld_dtype_bytes(m->cfg.runtime.precision));

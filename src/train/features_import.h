@@ -3,7 +3,7 @@
  * A directory has a file hs_I.safetensors for line I of the rows (from 0), as the data generation
  * of speculators and vLLM's connector write them: token_ids [S] and hidden_states [S, K + 1, H]. Of
  * the K + 1 states the first K are what enters decoder layers --layers (what leaves layer v - 1:
- * their numbers are one more than target.taps), the last is the residual stream behind the last
+ * their numbers are one more than target.taps), the last is the residual stream after the last
  * layer, before the final norm. The file itself does not say which layers: nothing but a comparison
  * with the target shows that they are the right ones. Main thread. */
 #ifndef CLD_TRAIN_FEATURES_IMPORT_H

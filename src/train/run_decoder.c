@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/size.h"
 
 enum cld_status cld_run_decoder_open(struct cld_run_decoder *r, const struct cld_config *cfg,
                                      const struct cld_setup *setup,
@@ -21,7 +22,7 @@ enum cld_status cld_run_decoder_open(struct cld_run_decoder *r, const struct cld
     if (!(r->weights = malloc(cld_tensor_bytes(&w->drafter.weights))))
         return cld_fail_memory(err, "%zu weights", w->drafter.n_elems);
     cld_info("%s: %.3f GiB held of a budget of %.3f GiB", who->name,
-             (double)cld_queue_held_bytes(w->q) / 0x1p30, (double)w->budget_bytes / 0x1p30);
+             cld_gib((double)cld_queue_held_bytes(w->q)), cld_gib((double)w->budget_bytes));
     return CLD_OK;
 }
 

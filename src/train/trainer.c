@@ -60,7 +60,7 @@ static enum cld_status plan(struct cld_trainer *t, struct cld_error *err)
             snprintf(part, sizeof part, ", part %zu of %zu", m->device.part, m->device.n_parts);
         cld_info("%s: device %zu: %s%s (%s, driver %s); %.3f GiB planned", m->name, m->device.index,
                  m->device.name, part, m->device.platform, m->device.driver,
-                 (double)m->planned_bytes / 0x1p30);
+                 cld_gib((double)m->planned_bytes));
     }
     return CLD_OK;
 }
@@ -158,7 +158,7 @@ static enum cld_status start_workers(struct cld_trainer *t, struct cld_error *er
         const struct cld_worker_facts *f = cld_pipeline_facts(t->pipeline, i);
         cld_info("%s: %.3f GiB held of a budget of %.3f GiB; attention: %s; gemm: %s; programs: "
                  "%s",
-                 f->name, (double)f->held_bytes / 0x1p30, (double)f->budget_bytes / 0x1p30,
+                 f->name, cld_gib((double)f->held_bytes), cld_gib((double)f->budget_bytes),
                  f->attention, f->gemm, f->program);
     }
     return s;
@@ -369,7 +369,7 @@ static void summarise(const struct cld_trainer *t, const char *balance, double b
         if (!t->ends[i].planned_bytes)
             continue; /* a reader of stored features needs none */
         cld_info("%s: peak device memory %.3f GiB, planned %.3f GiB (%+.2f%%)", t->ends[i].name,
-                 (double)t->ends[i].peak_bytes / 0x1p30, (double)t->ends[i].planned_bytes / 0x1p30,
+                 cld_gib((double)t->ends[i].peak_bytes), cld_gib((double)t->ends[i].planned_bytes),
                  100 * ((double)t->ends[i].peak_bytes / (double)t->ends[i].planned_bytes - 1));
     }
     if (balance[0])
@@ -379,7 +379,7 @@ static void summarise(const struct cld_trainer *t, const char *balance, double b
         cld_info(
             "features %s: rows were read %zu times, %zu rows were computed and stored; %zu rows, "
             "%.3f GiB",
-            t->features, n.n_read, n.n_put, n.n_rows, (double)n.n_bytes / 0x1p30);
+            t->features, n.n_read, n.n_put, n.n_rows, cld_gib((double)n.n_bytes));
     } else {
         cld_info("features %s", t->features);
     }

@@ -56,7 +56,7 @@ enum cld_status cld_checkpoint_save(const char *dir, const struct cld_drafter *d
 size_t cld_checkpoint_n_arrays(const struct cld_drafter *d);
 
 /* Finds a checkpoint from what a person names: a checkpoint itself (also through `best`), a run
- * directory or its checkpoints directory, of which the newest that verifies is taken, and newer
+ * directory or its checkpoints directory. The newest valid one of a directory is used, and newer
  * ones are warned about (and renamed to bad-step-N if `set_bad_aside`). It has been verified. The
  * caller frees *resolved. CLD_E_INPUT if there is none. */
 enum cld_status cld_checkpoint_find(const char *path, bool set_bad_aside, char **resolved,

@@ -13,7 +13,7 @@ const char *cld_step_part_name(enum cld_step_part p)
     return names[p];
 }
 
-/* Ends a part: its time since *begun, from which the next one begins. */
+/* Ends a part: its time since *begun; the next one begins there. */
 static enum cld_status end_part(struct cld_step *t, enum cld_step_part part, double *begun,
                                 struct cld_step_result *r, struct cld_error *err)
 {
