@@ -192,7 +192,7 @@ generate 'or accepted' 0 'train\.accept_changed = target accepts that' \
 target '{"generation_config.json": {"eos_token_id": [943, 7]}}'
 generate 'with other end tokens' 2 'weights was|end_tokens was'
 rm "$scratch/out.jsonl.origin.json"
-generate 'of which nothing is known' 0 'whether they are of this target is not known'
+generate 'answers of unknown origin' 0 'whether they are of this target is not known'
 
 # --- stored features ---
 

@@ -99,7 +99,7 @@ done:
     return s;
 }
 
-/* The last of the file's states is that behind the last layer. */
+/* The last of the file's states is the one after the last layer. */
 static enum cld_status name_layers(struct import *m, struct cld_error *err)
 {
     const struct cld_setup *t = &m->setup;

@@ -325,7 +325,7 @@ static enum cld_status check_tokens(const struct cld_state_check *c, const struc
         }
         if (!(sum / (double)n < most_off && alone < most_off_alone))
             return cld_fail(err, CLD_E_INPUT,
-                            "the file is of another row or model, or was damaged: make it again",
+                            "the file is of another row or model, or is damaged: write it again",
                             "%s: state %zu of tokens %zu to %zu is not the target's: off by %.2g "
                             "from layer %d, one token by %.2g",
                             s->path, state, c->tokens[first], c->tokens[first + n - 1],
