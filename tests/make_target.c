@@ -123,6 +123,8 @@ static void rename_all(const char *prefix, const char *to)
             snprintf(t.name, sizeof t.name, "%s%.100s", to, tensors[i].name + n);
         if (!meant || to)
             tensors[n_used++] = t;
+        else
+            free(t.values);
     }
     n_tensors = n_used;
 }
