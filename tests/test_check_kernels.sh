@@ -18,7 +18,7 @@ expect 'no case at all' 1 'nothing was checked: no case is left' check-kernels -
 expect 'support' 0 '^1 passed, 0 failed$' "${one[@]}" --kernels cpu --mode support
 expect 'gradients' 0 '^7 passed, 0 failed$' check-kernels --device cpu:0/1 --op swiglu \
     --precision fp32 --kernels cpu --mode grad
-expect 'operands of tensor cores' 0 '^pass  gpu bf16  gemm operand 9x72 F32 ld+8 at+16' check-kernels \
+expect 'operands of tensor cores' 0 '^pass  gpu bf16  gemm operand 9x72 F32 ld\+8 at\+16' check-kernels \
     --device cpu:0/1 --op gemm --kernels gpu --case 'gemm operand 9x72 F32 ld+8 at+16'
 check 'in those kernels and that storage alone' grep -q '^1 passed, 0 failed' "$scratch/stdout"
 expect 'no gradients to compare' 2 "no operation to check has 'fill' in its name and gradients" \

@@ -178,7 +178,8 @@ static enum cld_status put(struct cld_nfc *b, const char *s, size_t n, struct cl
         status = cld_grow(&b->from, &b->cap_from, b->n_text + n, sizeof *b->from, err);
     if (status)
         return status;
-    memcpy(b->text + b->n_text, s, n);
+    if (n) /* of no bytes the buffer may not exist */
+        memcpy(b->text + b->n_text, s, n);
     b->n_text += n;
     return CLD_OK;
 }
