@@ -114,7 +114,7 @@ together 'other rows' 2 'the configuration differs between machine 0 and machine
 check 'nothing was begun' test ! -e "$scratch/other"
 tail -n +2 examples/tiny/train.jsonl >"$scratch/rows.jsonl"
 head -n 1 examples/tiny/train.jsonl >>"$scratch/rows.jsonl"
-together 'the same rows in another order' 3 'machine 1 has other rows than machine 0' \
+together 'the same rows in another order' 3 'the rows of machine 1 in this step differ from those of machine 0' \
     -n 1 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/order" : \
     -n 1 "$cldraft" "${recipe[@]}" --set "run.dir=$scratch/order" \
     --set "data.train=$scratch/rows.jsonl"
