@@ -215,6 +215,10 @@ head -c "$((n_bytes - n_bytes / 2))" /dev/zero | tr '\0' '\377' | cat "$scratch/
 expect 'a held-out loss that is not finite' 6 'the held-out loss is -?nan' eval "${recipe[@]}" \
     --drafter "$scratch/broken"
 short "$scratch/nan" --set "drafter.init=$scratch/broken"
+check 'training does not begin with such weights' ends 3 'has a value that is infinite or no number'
+# The largest finite bf16: sums of it overflow.
+head -c "$((n_bytes - n_bytes / 2))" /dev/zero | tr '\0' '\177' | cat "$scratch/half" - >"$weights"
+short "$scratch/nan" --set "drafter.init=$scratch/broken"
 check 'no step with a finite gradient' ends 6 'every step was skipped: none of 2'
 short "$scratch/nan" --set "drafter.init=$scratch/broken" --set eval.rows=4 \
     --set data.heldout=examples/tiny/eval.jsonl
