@@ -120,7 +120,7 @@ fi
 
 # Evaluation wants no gradient of the loss: its row is another one than that of training.
 gpu=("${small[@]}" --set runtime.kernels=gpu)
-expect 'a table for groups' 0 '^\| cross_entropy \| gradient ' bench "${gpu[@]}" --tune --seconds 6 \
+expect 'a table for groups' 0 '^\| cross_entropy \| gradient ' bench "${gpu[@]}" --tune --seconds 60 \
     --only cross_entropy --out "$scratch/loss.json"
 check 'has both' test "$(grep -c '"items"' "$scratch/loss.json")" -eq 2
 awk '/"items"/ { sub(/[0-9]+/, n++ ? 512 : 64) } 1' "$scratch/loss.json" >"$scratch/groups.json"
