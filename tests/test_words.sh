@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # test_words.sh - private words that this project replaced by the field's terms or by plain English do not come back: in
-# docs, comments, messages, configurations, scripts and help. docs/glossary.md has the terms. $1 is the program; with
-# more arguments only these files are searched.
+# docs, comments, messages, configurations, scripts and help. docs/glossary.md has the terms. $1 is the program
+# (default build/cldraft); with more arguments only these files are searched.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-cldraft=$1
-shift
+cldraft=${1:-build/cldraft}
+shift || true
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
